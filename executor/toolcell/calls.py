@@ -1,0 +1,38 @@
+"""What a caller hands in: the call itself and who it is made for."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+def new_call_id() -> str:
+    """A fresh id: sorts by time, unique across processes (48 bits of ms, 80 random)."""
+    return f"call_{int(time.time() * 1000):012x}{os.urandom(10).hex()}"
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """One request: a tool's name or alias, its JSON arguments, and an id of the caller's choice.
+
+    Arguments are untrusted; they are validated and never rewritten, but for recorded repairs.
+    """
+
+    name: str
+    arguments: Mapping[str, object] = field(default_factory=dict)
+    call_id: str = field(default_factory=new_call_id)
+
+    def __post_init__(self) -> None:
+        if not self.call_id:
+            object.__setattr__(self, "call_id", new_call_id())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallContext:
+    """Whom a call is made for: plain data, never settable by the model."""
+
+    session_id: str | None = None
+    agent_id: str | None = None
+    message_id: str | None = None

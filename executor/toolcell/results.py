@@ -1,0 +1,207 @@
+"""How a call ended: one `ToolResult`, whose `error` is one member of the `Failure` union."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from toolcell_sandbox.failures import (
+    Blame,
+    Cancelled,
+    ConfinementFailed,
+    CpuTimeExceeded,
+    Crashed,
+    DiskExceeded,
+    Exception,
+    ExecutorError,
+    Exited,
+    FailureBase,
+    FileSizeExceeded,
+    InvalidOutput,
+    MemoryExceeded,
+    ProcessesExceeded,
+    ProtocolError,
+    Retryable,
+    Timeout,
+    ToolError,
+)
+
+if TYPE_CHECKING:
+    from toolcell_policies.decision import Decision, Reason
+    from toolcell_sandbox.capture import Captured
+    from toolcell_sandbox.outcome import Receipt, Usage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnknownTool(FailureBase):
+    """No tool has this name or alias. Call one of `nearest`, or list the tools."""
+
+    kind: ClassVar[str] = "unknown_tool"
+    blame: ClassVar[Blame] = "model"
+    nearest: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolDisabled(FailureBase):
+    """The tool exists and is switched off. Only the caller can switch it on."""
+
+    kind: ClassVar[str] = "tool_disabled"
+    blame: ClassVar[Blame] = "host"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InvalidArguments(FailureBase):
+    """The arguments break the tool's schema. Correct the fields named in `problems`, call again.
+
+    `problems` hold path, message and given type; `valid_names` every argument that exists.
+    """
+
+    kind: ClassVar[str] = "invalid_arguments"
+    blame: ClassVar[Blame] = "model"
+    retryable: Retryable = "yes"
+    problems: tuple[dict[str, str], ...] = ()
+    valid_names: tuple[str, ...] = ()
+    repairs: tuple[dict[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Denied(FailureBase):
+    """Policy forbids this call. Repeating it will not help; `remedy` says what would, if anything."""
+
+    kind: ClassVar[str] = "denied"
+    blame: ClassVar[Blame] = "policy"
+    reasons: tuple[Reason, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApprovalRejected(FailureBase):
+    """A person said no. Do not ask for the same again; `why` is what they answered."""
+
+    kind: ClassVar[str] = "approval_rejected"
+    blame: ClassVar[Blame] = "human"
+    retryable: Retryable = "maybe"
+    why: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApprovalTimeout(FailureBase):
+    """Nobody answered in time."""
+
+    kind: ClassVar[str] = "approval_timeout"
+    blame: ClassVar[Blame] = "human"
+    retryable: Retryable = "maybe"
+    waited_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApprovalUnavailable(FailureBase):
+    """There is nobody to ask, or asking failed. Configure an approver; see `remedy`."""
+
+    kind: ClassVar[str] = "approval_unavailable"
+    blame: ClassVar[Blame] = "host"
+    retryable: Retryable = "maybe"
+    cause: str | None = None
+
+
+Failure = (
+    UnknownTool
+    | ToolDisabled
+    | InvalidArguments
+    | Denied
+    | ApprovalRejected
+    | ApprovalTimeout
+    | ApprovalUnavailable
+    | ConfinementFailed
+    | ToolError
+    | Exception
+    | Timeout
+    | CpuTimeExceeded
+    | MemoryExceeded
+    | FileSizeExceeded
+    | DiskExceeded
+    | ProcessesExceeded
+    | Crashed
+    | Exited
+    | ProtocolError
+    | InvalidOutput
+    | Cancelled
+    | ExecutorError
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolResult:
+    """What one call came to. `error` is None exactly when `success` is true.
+
+    `content` is all that the model sees; `output` is the handler's value. `exit_code` is the
+    command's, None for Python handlers: a nonzero one is still a success, so see `ok`.
+    `files_changed` is None while nobody observed what was written (a directly bound workspace).
+    """
+
+    call_id: str
+    tool_name: str
+    success: bool
+    content: str = ""
+    output: Any = None
+    summary: str = ""
+    error: Failure | None = None
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    exit_code: int | None = None
+    files_changed: tuple[str, ...] | None = None
+    terminate: bool = False
+    repairs: tuple[dict[str, str], ...] = ()
+    stdout: Captured | None = None
+    stderr: Captured | None = None
+    usage: Usage | None = None
+    decision: Decision | None = None
+    receipt: Receipt | None = None
+
+    def __post_init__(self) -> None:
+        if self.success is not (self.error is None):
+            raise ValueError("a result has an error exactly when it is not a success")
+
+    @property
+    def ok(self) -> bool:
+        """Success, and the command, if there was one, returned 0."""
+        return self.success and self.exit_code in (None, 0)
+
+    def to_json(self) -> dict[str, Any]:
+        """The object that `--json` prints, schema 1."""
+        return {
+            "schema": 1,
+            "call_id": self.call_id,
+            "tool_name": self.tool_name,
+            "success": self.success,
+            "ok": self.ok,
+            "content": self.content,
+            "output": self.output,
+            "summary": self.summary,
+            "error": None if self.error is None else self.error.to_json(),
+            "metadata": dict(self.metadata),
+            "exit_code": self.exit_code,
+            "files_changed": None if self.files_changed is None else list(self.files_changed),
+            "terminate": self.terminate,
+            "repairs": list(self.repairs),
+            "stdout": None if self.stdout is None else stream_json(self.stdout),
+            "stderr": None if self.stderr is None else stream_json(self.stderr),
+            "usage": None if self.usage is None else self.usage.to_json(),
+            "decision": None if self.decision is None else self.decision.to_json(),
+            "receipt": None if self.receipt is None else self.receipt.to_json(),
+        }
+
+
+def stream_json(stream: Captured) -> dict[str, Any]:
+    """One captured stream as JSON: text, raw bytes where they are not UTF-8, exact counts."""
+    shown: dict[str, Any] = {"text": stream.text()}
+    if not stream.is_utf8:
+        shown["base64"] = base64.b64encode(stream.kept).decode("ascii")
+    return shown | {
+        "kept_bytes": stream.kept_bytes,
+        "head_bytes": stream.head_bytes,
+        "tail_bytes": stream.tail_bytes,
+        "seen_bytes": stream.seen_bytes,
+        "lost_bytes": stream.lost_bytes,
+        "closed": stream.closed,
+    }

@@ -1,0 +1,422 @@
+"""One call in one jail: start, feed, drain, watch, kill, reap. Public as `run_in_jail`.
+
+Theory of operation. The launcher is our only child. Its end is the end of the whole tree (see
+`_child/launcher.py`), so there is one thing to wait for, a pidfd, and one way to kill, closing
+the liveness pipe: no pid is ever signalled that could have been reused. The reason of a kill is
+recorded before the pipe is closed. Streams are read past the end of the leader, up to the end
+of the tree; then nobody is left to hold them open.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterable, Awaitable, Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import asdict
+from typing import Any, Literal
+
+import trio
+
+from . import host, watch
+from .capture import Capture
+from .decode import FrameReader
+from .endings import Evidence, OwnKill, classify
+from .outcome import HELD, JailOutcome, Receipt, Usage
+from .spec import CommandHandler, Handler, JailSpec, Mount
+
+BOOTSTRAP = os.path.join(os.path.dirname(os.path.abspath(__file__)), "_child", "bootstrap.py")
+START_S = 60.0
+"""A jail that is not ready by then is a defect, not a slow machine."""
+DRAIN_S = 2.0
+"""How long streams may stay open after the whole tree has ended."""
+REAP_S = 10.0
+"""How long a killed tree may take to be gone before the launcher is killed as well."""
+CHUNK_BYTES = 1 << 16
+PIPE_BYTES = 1 << 18
+THREAD_DECODE_BYTES = 1 << 17
+
+Sink = Callable[[Literal["stdout", "stderr"], bytes], Awaitable[None]]
+
+
+async def run_in_jail(
+    handler: Handler,
+    spec: JailSpec,
+    *,
+    stdin: bytes | AsyncIterable[bytes] | None = None,
+    sink: Sink | None = None,
+) -> JailOutcome:
+    """Run one handler in a jail of its own, and say exactly how it ended.
+
+    Returns when the process tree is gone, whatever it did. `stdin` is fed while output is
+    read; None is /dev/null. `sink` is awaited with each chunk of output as it comes, so a slow
+    one slows the handler. Times are monotonic; sizes are bytes.
+
+    Cancelled, it kills the tree, waits until it is gone, and lets `trio.Cancelled` go on up.
+
+    Raises:
+        ValueError: `stdin` is larger than `spec.limits.stdin_bytes`.
+    """
+    if isinstance(stdin, bytes) and len(stdin) > spec.limits.stdin_bytes:
+        raise ValueError(f"stdin of {len(stdin)} bytes; at most {spec.limits.stdin_bytes}")
+    jail = _Jail(handler, spec)
+    with ExitStack() as held:
+        problem = jail.start(held, feeds=stdin is not None)
+        if problem is None:
+            await jail.supervise(stdin, sink)
+        return await jail.outcome(problem)
+
+
+class _Jail:
+    """What the supervisor knows and holds of one call."""
+
+    def __init__(self, handler: Handler, spec: JailSpec) -> None:
+        self._handler = handler
+        self._spec = spec
+        self._stdout = Capture(spec.limits.head_bytes, spec.limits.tail_bytes)
+        self._stderr = Capture(spec.limits.head_bytes, spec.limits.tail_bytes)
+        self._frame = FrameReader(spec.limits.result_bytes)
+        self._reports: dict[str, Mapping[str, Any]] = {}
+        self._confined = trio.Event()
+        self._started_s = time.monotonic()
+        self._confined_s: float | None = None
+        self._ended_s: float | None = None
+        # Set once, before the liveness pipe is closed; the first reason stands.
+        self._own_kill: OwnKill | None = None
+        self._peak_bytes: int | None = None
+        self._cpu_s = 0.0
+        self._exited = False
+        self._reaped = False
+
+    # -- start ----------------------------------------------------------------------------
+
+    def start(self, held: ExitStack, *, feeds: bool) -> Evidence | None:
+        """Start the launcher; what it needs is closed with `held`. Evidence of why not."""
+        try:
+            with ExitStack() as theirs:
+                self._pipes(held, theirs, feeds=feeds)
+                config = held_fd(theirs, os.memfd_create("config"))
+                with os.fdopen(os.dup(config), "wb") as file:
+                    file.write(json.dumps(self._config()).encode())
+                os.lseek(config, 0, os.SEEK_SET)
+                self._errors = held_fd(held, os.memfd_create("errors"))
+                self._launcher = subprocess.Popen(  # noqa: S603  # our own interpreter and file
+                    [sys.executable, "-I", "-S", BOOTSTRAP, str(config)],
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=self._errors,
+                    pass_fds=(config, *self._fds.values()),
+                    env=dict(self._spec.env),
+                    cwd="/",
+                    start_new_session=True,
+                )
+                held.callback(self._abandon)
+                self._pidfd = held_fd(held, os.pidfd_open(self._launcher.pid))
+        except LookupError as error:
+            facts = {"guarantee": "no_new_privileges", "stage": "ids", "cause": str(error)}
+            return self._evidence(setup=facts)
+        except OSError as error:
+            return self._evidence(broke=f"the launcher could not be started: {error}")
+        return None
+
+    def _pipes(self, held: ExitStack, theirs: ExitStack, *, feeds: bool) -> None:
+        self._fds: dict[str, int] = {}
+        self._ends: dict[str, int] = {}
+        for name in ("stdout", "stderr", "result", "report"):
+            read, write = os.pipe2(os.O_CLOEXEC)
+            self._ends[name] = held_fd(held, read)
+            self._fds[name] = held_fd(theirs, write)
+            os.set_blocking(read, False)
+        for name in ("stdin", "liveness") if feeds else ("liveness",):
+            read, write = os.pipe2(os.O_CLOEXEC)
+            self._fds[name] = held_fd(theirs, read)
+            self._ends[name] = write
+            held.callback(self._close, name)
+            os.set_blocking(write, False)
+        if not feeds:
+            self._fds["stdin"] = held_fd(theirs, os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
+        for name in ("stdout", "stderr"):
+            _enlarge(self._ends[name])
+
+    def _close(self, name: str) -> None:
+        fd = self._ends.pop(name, None)
+        if fd is not None:
+            trio.lowlevel.notify_closing(fd)
+            os.close(fd)
+
+    def _abandon(self) -> None:
+        """Reap the launcher if nobody has yet: after a defect of ours, so without waiting long."""
+        if not self._reaped:
+            self._close("liveness")
+            self._launcher.kill()
+            self._launcher.wait()
+
+    def _config(self) -> dict[str, Any]:
+        spec = self._spec
+        workspace = spec.workspace
+        mounts = {mount.path: mount for mount in host.interpreter_mounts()}
+        mounts |= {mount.path: mount for mount in spec.mounts}
+        if workspace is not None:
+            own = Mount(path=workspace, writable=spec.workspace_writable, owned=True)
+            mounts[workspace] = own
+        handler: dict[str, Any]
+        if isinstance(self._handler, CommandHandler):
+            handler = {"kind": "command", "argv": list(self._handler.argv)}
+        else:
+            handler = {"kind": "python", **asdict(self._handler)}
+        return {
+            "supervisor_pid": os.getpid(),
+            "fds": self._fds,
+            "ids": {"base": host.id_base()},
+            "system": host.SYSTEM_FOLDERS,
+            "mounts": [asdict(mount) for mount in mounts.values()],
+            "cwd": spec.cwd or workspace or "/tmp",
+            "env": dict(spec.env),
+            "limits": asdict(spec.limits),
+            "handler": handler,
+        }
+
+    # -- supervise ------------------------------------------------------------------------
+
+    async def supervise(self, stdin: bytes | AsyncIterable[bytes] | None, sink: Sink | None) -> None:
+        """Everything between the start and the proven end of the tree."""
+        try:
+            async with trio.open_nursery() as nursery:
+                readers = trio.Event()
+                nursery.start_soon(self._read_all, sink, readers)
+                if stdin is not None:
+                    nursery.start_soon(self._feed, stdin)
+                nursery.start_soon(self._deadline)
+                nursery.start_soon(self._watch)
+                await self._exit()
+                with trio.move_on_after(DRAIN_S):
+                    await readers.wait()
+                nursery.cancel_scope.cancel()
+        finally:
+            # On cancel: shield, kill, wait for death; the exception goes on by itself.
+            if not self._exited:
+                self._kill("cancelled")
+            with trio.CancelScope(shield=True):
+                await self._reap()
+
+    def _kill(self, reason: OwnKill) -> None:
+        """Record why, then let go of the liveness pipe: the launcher kills the init."""
+        if self._own_kill is None and not self._exited:
+            self._own_kill = reason
+        self._close("liveness")
+
+    async def _exit(self) -> None:
+        await trio.lowlevel.wait_readable(self._pidfd)
+        self._exited = True
+        self._ended_s = time.monotonic()
+
+    async def _reap(self) -> None:
+        """Wait for the launcher's end; past `REAP_S` kill it, which kills the init."""
+        if not self._exited:
+            with trio.move_on_after(REAP_S):
+                await self._exit()
+        if not self._exited:
+            self._launcher.kill()
+            await self._exit()
+        self._launcher.wait()
+        self._reaped = True
+
+    async def _deadline(self) -> None:
+        with trio.move_on_after(START_S):
+            await self._confined.wait()
+        if not self._confined.is_set():
+            self._kill("start")
+            return
+        await trio.sleep(self._spec.limits.wall_s)
+        self._kill("timeout")
+
+    async def _watch(self) -> None:
+        """Sample the tree; end it when it uses more than it may, before it ends the machine."""
+        await self._confined.wait()
+        init_pid = int(self._reports["started"]["init_pid"])
+        limits = self._spec.limits
+        while True:
+            sample = watch.census.tree(init_pid)
+            self._cpu_s = max(self._cpu_s, sample.cpu_s)
+            if sample.pids:
+                peak = sample.memory_bytes
+                if peak > limits.memory_bytes:
+                    peak = await trio.to_thread.run_sync(watch.proportional_bytes, sample)
+                self._peak_bytes = max(self._peak_bytes or 0, peak)
+                if peak > limits.memory_bytes:
+                    self._kill("memory")
+                    return
+            if limits.cpu_s is not None and self._cpu_s > limits.cpu_s:
+                self._kill("cpu")
+                return
+            await trio.sleep(max(watch.SAMPLE_S, 20 * watch.census.cost_s))
+
+    async def _read_all(self, sink: Sink | None, done: trio.Event) -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._drain, "stdout", self._stdout, sink)
+            nursery.start_soon(self._drain, "stderr", self._stderr, sink)
+            nursery.start_soon(self._read_frame)
+            nursery.start_soon(self._read_reports)
+        done.set()
+
+    async def _drain(
+        self, name: Literal["stdout", "stderr"], capture: Capture, sink: Sink | None
+    ) -> None:
+        async for chunk in _chunks(self._ends[name]):
+            capture.feed(chunk)
+            if sink is not None:
+                await sink(name, chunk)
+        capture.closed = True
+
+    async def _read_frame(self) -> None:
+        async for chunk in _chunks(self._ends["result"]):
+            self._frame.feed(chunk)
+
+    async def _read_reports(self) -> None:
+        pending = b""
+        async for chunk in _chunks(self._ends["report"]):
+            *lines, pending = (pending + chunk).split(b"\n")
+            for line in lines:
+                facts = json.loads(line)
+                self._reports.setdefault(facts.pop("event"), facts)
+            if "confined" in self._reports and not self._confined.is_set():
+                self._confined_s = time.monotonic()
+                self._confined.set()
+
+    async def _feed(self, stdin: bytes | AsyncIterable[bytes]) -> None:
+        """Write all of stdin and close it. A reader that has stopped reading is normal."""
+        fd, left = self._ends["stdin"], self._spec.limits.stdin_bytes
+        try:
+            async for part in _parts(stdin):
+                view = memoryview(part)[:left]
+                left -= len(view)
+                while view:
+                    try:
+                        view = view[os.write(fd, view[:CHUNK_BYTES]) :]
+                    except BlockingIOError:
+                        await trio.lowlevel.wait_writable(fd)
+        except BrokenPipeError:
+            pass
+        finally:
+            self._close("stdin")
+
+    # -- outcome --------------------------------------------------------------------------
+
+    def _evidence(self, **known: Any) -> Evidence:
+        reports = self._reports
+        ended, done = reports.get("ended", {}), reports.get("done", {})
+        broke = [
+            str(reports[name]["cause"])
+            for name in ("launcher_broke", "init_broke", "worker_broke")
+            if name in reports
+        ]
+        facts: dict[str, Any] = {
+            "limits": self._spec.limits,
+            "is_command": isinstance(self._handler, CommandHandler),
+            "own_kill": self._own_kill,
+            "wall_s": self._wall_s(),
+            "setup": reports.get("failed"),
+            "broke": "; ".join(broke) or None,
+            "confined": "confined" in reports,
+            "exec_errno": reports.get("exec_failed", {}).get("errno"),
+            "status": ended.get("status"),
+            "init_status": done.get("status"),
+            "stage": ended.get("stage", "start"),
+            "fenced": ended.get("fenced", False),
+            "file_at_limit": ended.get("file_at_limit", False),
+            "leader_cpu_s": ended.get("leader_cpu_s", 0.0),
+            "cpu_s": max(self._cpu_s, done.get("cpu_s", 0.0)),
+            "peak_memory_bytes": self._peak_bytes,
+            "reaped_memory_bytes": ended.get("peak_memory_bytes"),
+        }
+        return Evidence(**(facts | known))
+
+    def _wall_s(self) -> float:
+        end = self._ended_s if self._ended_s is not None else time.monotonic()
+        return end - (self._confined_s if self._confined_s is not None else self._started_s)
+
+    async def outcome(self, problem: Evidence | None) -> JailOutcome:
+        """Classify what is known now."""
+        if problem is None:
+            if self._frame.seen_bytes > THREAD_DECODE_BYTES:
+                frame = await trio.to_thread.run_sync(self._frame.message)
+            else:
+                frame = self._frame.message()
+            problem = self._evidence(frame=frame, notes=self._notes())
+        ending = classify(problem)
+        frame = problem.frame
+        unconfirmed = None
+        if isinstance(frame, Mapping) and ending.failure is not None and not problem.is_whole:
+            unconfirmed = dict(frame)
+        return JailOutcome(
+            failure=ending.failure,
+            value=ending.value,
+            exit_code=ending.exit_code,
+            exec_errno=problem.exec_errno,
+            stdout=self._stdout.captured(),
+            stderr=self._stderr.captured(),
+            usage=self._usage(problem),
+            receipt=Receipt(held=HELD if problem.confined else {}),
+            unconfirmed=unconfirmed,
+        )
+
+    def _notes(self) -> tuple[str, ...]:
+        text = os.pread(self._errors, 4096, 0).decode("utf-8", "replace").strip()
+        return (text,) if text else ()
+
+    def _usage(self, e: Evidence) -> Usage:
+        watched, reaped = e.peak_memory_bytes, e.reaped_memory_bytes
+        peak = max((x for x in (watched, reaped) if x is not None), default=None)
+        source: Literal["watch", "ru_maxrss"] | None = None
+        if peak is not None:
+            source = "watch" if peak == watched else "ru_maxrss"
+        return Usage(
+            wall_s=e.wall_s,
+            cpu_s=e.cpu_s if "done" in self._reports else None,
+            peak_memory_bytes=peak,
+            memory_from=source,
+        )
+
+
+def held_fd(stack: ExitStack, fd: int) -> int:
+    """The same descriptor, closed with `stack`."""
+    stack.callback(os.close, fd)
+    return fd
+
+
+def _enlarge(fd: int) -> None:
+    import fcntl
+
+    try:
+        fcntl.fcntl(fd, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
+    except OSError:
+        pass  # Over the user's budget for pipe pages (pipe(7)): the default size works too.
+
+
+async def _chunks(fd: int) -> AsyncIterable[bytes]:
+    """What comes through a non-blocking pipe, until its end."""
+    reads = 0
+    while True:
+        try:
+            chunk = os.read(fd, CHUNK_BYTES)
+        except BlockingIOError:
+            await trio.lowlevel.wait_readable(fd)
+            continue
+        if not chunk:
+            return
+        yield chunk
+        reads += 1
+        if reads % 16 == 0:
+            # A flood must not keep the deadline from being looked at.
+            await trio.lowlevel.checkpoint()
+
+
+async def _parts(stdin: bytes | AsyncIterable[bytes]) -> AsyncIterable[bytes]:
+    if isinstance(stdin, bytes):
+        yield stdin
+        return
+    async for part in stdin:
+        yield part

@@ -1,0 +1,1 @@
+"""What runs between the supervisor and a handler. Standard library only."""

@@ -1,0 +1,102 @@
+"""User and group ids: the maps of a jail's user namespace, and of id-mapped mounts.
+
+A root supervisor's jail has a small host range of its own: the init is its first id, the worker
+its second, owners found in the workspace the rest. Anybody else has one id, the supervisor's own.
+See user_namespaces(7) and mount_setattr(2).
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from dataclasses import dataclass
+
+from . import syscalls
+
+INIT_ID = 0
+WORKER_ID = 1000
+"""What a worker sees as its own uid and gid. Not 0: tar and npm chown as root."""
+OWNER_IDS = range(2000, 2000 + 12)
+"""What a worker sees as the owners of what others put into the workspace."""
+
+
+@dataclass(frozen=True)
+class Ids:
+    """The host ids of a jail. `base` is None for a supervisor that has only its own."""
+
+    base: int | None
+    uid: int
+    gid: int
+
+    @property
+    def is_ranged(self) -> bool:
+        """Whether the supervisor is the host's root and gives the jail ids of its own."""
+        return self.base is not None
+
+    def namespace_map(self, own: int) -> str:
+        """The uid_map or gid_map of the jail, `own` being the supervisor's uid or gid."""
+        if self.base is None:
+            return f"{WORKER_ID} {own} 1\n"
+        owners = f"{OWNER_IDS.start} {self.base + 2} {len(OWNER_IDS)}\n"
+        return f"{INIT_ID} {self.base} 1\n{WORKER_ID} {self.base + 1} 1\n{owners}"
+
+
+RANGE = 2 + len(OWNER_IDS)
+"""Host ids that a root supervisor's jail takes."""
+
+
+def owners_map(base: int, owner: int, others: set[int]) -> str:
+    """The map of an id-mapped mount: `owner` on disk is the worker, others are themselves.
+
+    More owners than there are ids for stay unmapped: what is theirs can be read where its mode
+    says so, and not be changed.
+    """
+    lines = [f"{owner} {base + 1} 1\n"]
+    rest = sorted(others - {owner})[: len(OWNER_IDS)]
+    lines += [f"{other} {base + 2 + place} 1\n" for place, other in enumerate(rest)]
+    return "".join(lines)
+
+
+def owners_of(path: str) -> tuple[set[int], set[int]]:
+    """The uids and gids of a folder and of what lies directly in it; of a file, its own."""
+    own = os.lstat(path)
+    uids, gids = {own.st_uid}, {own.st_gid}
+    if os.path.isdir(path):
+        with os.scandir(path) as entries:
+            for _, entry in zip(range(10_000), entries, strict=False):
+                found = entry.stat(follow_symlinks=False)
+                uids.add(found.st_uid)
+                gids.add(found.st_gid)
+    return uids, gids
+
+
+def write_maps(pid: int, uid_map: str, gid_map: str) -> None:
+    """Give the new user namespace of `pid` its ids, from outside it."""
+    if os.geteuid() != 0:
+        _write(f"/proc/{pid}/setgroups", "deny")
+    _write(f"/proc/{pid}/uid_map", uid_map)
+    _write(f"/proc/{pid}/gid_map", gid_map)
+
+
+def _write(path: str, text: str) -> None:
+    fd = os.open(path, os.O_WRONLY)
+    try:
+        os.write(fd, text.encode())
+    finally:
+        os.close(fd)
+
+
+def mapping_namespace(uid_map: str, gid_map: str) -> int:
+    """A user namespace that exists only as a map for mount_setattr(2); a descriptor of it."""
+    pid = syscalls.clone(syscalls.CLONE_NEWUSER)
+    if pid == 0:
+        try:
+            signal.pause()
+        finally:
+            os._exit(0)
+    try:
+        write_maps(pid, uid_map, gid_map)
+        return os.open(f"/proc/{pid}/ns/user", os.O_RDONLY | os.O_CLOEXEC)
+    finally:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)

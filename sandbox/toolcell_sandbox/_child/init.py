@@ -1,0 +1,129 @@
+"""Process 1 of a jail: builds the root, starts the worker, reaps, and takes the tree with it.
+
+When it exits, the kernel kills every process of the pid namespace before the exit is reported
+to its parent (pid_namespaces(7)): the end of the init is the proof that the tree is empty. It
+runs no code of a handler, holds capabilities that the worker lacks, and cannot be traced.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import socket
+import time
+from typing import Any, NoReturn
+
+from . import mounts, syscalls, worker
+from .report import Report, StageFailed, stage
+from .state import FENCED, State
+
+FILE_SCAN_S = 0.5
+
+
+def main(
+    config: dict[str, Any],
+    trees: list[mounts.Tree] | None,
+    report: Report,
+    *,
+    ranged: bool,
+) -> NoReturn:
+    """Run the jail from the inside. Never returns and never raises."""
+    try:
+        _become(ranged=ranged)
+        mounts.build(config, mounts.open_trees(config, None) if trees is None else trees)
+        with stage("ipc_private", "hostname"):
+            socket.sethostname("toolcell")
+        state = State()
+        wakeup = _wake_on_children()
+        with stage("tree_killed", "fork"):
+            pid = os.fork()
+        if pid == 0:
+            worker.main(config, report, state, ranged=ranged)
+        for name in ("stdin", "stdout", "stderr", "result"):
+            os.close(config["fds"][name])
+        _reap(pid, config, report, state, wakeup)
+    except StageFailed as error:
+        report.send("failed", **error.facts)
+    except BaseException as error:
+        report.send("init_broke", cause=f"{type(error).__name__}: {error}"[:500])
+    finally:
+        os._exit(0)
+
+
+def _become(*, ranged: bool) -> None:
+    with stage("fs_confined", "ids"):
+        if ranged:
+            os.setgroups([])
+            os.setresgid(0, 0, 0)
+            os.setresuid(0, 0, 0)
+    with stage("tree_killed", "parent"):
+        # After the ids: a change of credentials clears both (prctl(2)).
+        syscalls.prctl(syscalls.PR_SET_DUMPABLE, 0)
+        syscalls.prctl(syscalls.PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def _wake_on_children() -> int:
+    read, write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.set_wakeup_fd(write, warn_on_full_buffer=False)
+    return read
+
+
+def _reap(
+    leader: int, config: dict[str, Any], report: Report, state: State, wakeup: int
+) -> None:
+    """Until the leader ends or nobody is left to want its result."""
+    liveness = config["fds"]["liveness"]
+    poller = select.poll()
+    poller.register(wakeup, select.POLLIN)
+    poller.register(liveness, 0)
+    peak_kib = 0
+    while True:
+        for fd, _ in poller.poll():
+            if fd == liveness:
+                return
+            with contextlib.suppress(BlockingIOError):
+                os.read(wakeup, 4096)
+        while True:
+            try:
+                pid, status, used = os.wait4(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                break
+            peak_kib = max(peak_kib, used.ru_maxrss)
+            if pid == leader:
+                report.send(
+                    "ended",
+                    status=status,
+                    stage=state.stage,
+                    fenced=state.has(FENCED),
+                    leader_cpu_s=used.ru_utime + used.ru_stime,
+                    peak_memory_bytes=peak_kib * 1024,
+                    file_at_limit=_file_at_limit(config, status),
+                )
+                return
+
+
+def _file_at_limit(config: dict[str, Any], status: int) -> bool:
+    """Whether SIGXFSZ came from the kernel: then some file reached the limit (setrlimit(2)).
+
+    Looked for only after that signal, for a bounded time, where the handler could write.
+    """
+    if not (os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGXFSZ):
+        return False
+    limit = config["limits"]["file_size_bytes"]
+    deadline = time.monotonic() + FILE_SCAN_S
+    tops = ["/tmp", "/var/tmp", mounts.HOME, "/dev/shm"]
+    tops += [entry["path"] for entry in config["mounts"] if entry["writable"]]
+    for top in tops:
+        for folder, _, names in os.walk(top):
+            for name in names:
+                with contextlib.suppress(OSError):
+                    if os.lstat(os.path.join(folder, name)).st_size >= limit:
+                        return True
+            if time.monotonic() > deadline:
+                return False
+    return False

@@ -1,0 +1,102 @@
+"""The process between the supervisor and a jail: outside the jail's namespaces, alone, trusted.
+
+       supervisor ── Popen ──► launcher ── clone ──► init (pid 1 inside) ── fork ──► worker
+           │ liveness pipe ───────┴──────────────────────┘                              │
+           └──────────────◄ report ◄───────(never open in a handler)         result ────┘
+
+It gives the jail its ids, waits for its init, and kills it when the supervisor closes the
+liveness pipe or dies. The init's end, seen by wait4(2) here, is the tree's end.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+from typing import Any
+
+from . import ids, init, mounts, syscalls
+from .report import Report, StageFailed, stage
+
+NAMESPACES = (
+    syscalls.CLONE_NEWUSER
+    | syscalls.CLONE_NEWPID
+    | syscalls.CLONE_NEWNS
+    | syscalls.CLONE_NEWNET
+    | syscalls.CLONE_NEWIPC
+    | syscalls.CLONE_NEWUTS
+    | syscalls.CLONE_NEWCGROUP
+)
+
+
+def run(config: dict[str, Any]) -> None:
+    """One jail, from clone to reap. Everything that goes wrong is in the report."""
+    report = Report(config["fds"]["report"])
+    try:
+        _follow_supervisor(config)
+        _jail(config, report)
+    except StageFailed as error:
+        report.send("failed", **error.facts)
+    except BaseException as error:
+        report.send("launcher_broke", cause=f"{type(error).__name__}: {error}"[:500])
+
+
+def _follow_supervisor(config: dict[str, Any]) -> None:
+    with stage("tree_killed", "parent"):
+        syscalls.prctl(syscalls.PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != config["supervisor_pid"]:
+            os._exit(1)
+    with stage("memory_limited", "oom_score_adj"):
+        # Under memory pressure the kernel ends a jail before it ends its supervisor.
+        with open("/proc/self/oom_score_adj", "w") as file:
+            file.write("1000")
+
+
+def _jail(config: dict[str, Any], report: Report) -> None:
+    own = config["ids"]
+    identity = ids.Ids(own["base"], os.getuid(), os.getgid())
+    # Only host root may id-map a mount, and only in its own namespace: so before the clone.
+    trees = mounts.open_trees(config, identity.base) if identity.is_ranged else None
+    ready, go = os.pipe2(os.O_CLOEXEC)
+    with stage("fs_confined", "namespaces"):
+        pid = syscalls.clone(NAMESPACES)
+    if pid == 0:
+        os.close(go)
+        if os.read(ready, 1) != b"1":
+            os._exit(0)
+        os.close(ready)
+        init.main(config, trees, report, ranged=identity.is_ranged)
+    try:
+        with stage("fs_confined", "id maps"):
+            ids.write_maps(
+                pid,
+                identity.namespace_map(identity.uid),
+                identity.namespace_map(identity.gid),
+            )
+        report.send("started", init_pid=pid)
+        os.write(go, b"1")
+        _let_go(config)
+        _outlive(pid, config["fds"]["liveness"])
+    finally:
+        os.close(go)
+        _, status, used = os.wait4(pid, 0)
+        report.send("done", status=status, cpu_s=used.ru_utime + used.ru_stime)
+
+
+def _let_go(config: dict[str, Any]) -> None:
+    """Close what only the worker should hold, so that its end is the end of each stream."""
+    for name in ("stdin", "stdout", "stderr", "result"):
+        os.close(config["fds"][name])
+
+
+def _outlive(pid: int, liveness: int) -> None:
+    """Wait until the init has ended; end it as soon as the supervisor lets go or is gone."""
+    poller = select.poll()
+    pidfd = os.pidfd_open(pid)
+    poller.register(pidfd, select.POLLIN)
+    poller.register(liveness, 0)
+    while True:
+        for fd, _ in poller.poll():
+            if fd == liveness:
+                os.kill(pid, signal.SIGKILL)
+            return

@@ -1,0 +1,193 @@
+"""The jail's own root: system folders and the interpreter read-only, the rest private.
+
+Host trees are opened by descriptor, with no symlink on the way: a path that was resolved when
+the executor started and has since become a link is refused, not followed. A root supervisor's
+trees are opened by the launcher (only host root may id-map them); anybody else's by the init.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from . import ids, syscalls
+from .report import StageFailed, stage
+
+HOME = "/home/user"
+DEVICES = ("null", "zero", "full", "random", "urandom")
+_LINKS = {
+    "/dev/fd": "/proc/self/fd",
+    "/dev/stdin": "/proc/self/fd/0",
+    "/dev/stdout": "/proc/self/fd/1",
+    "/dev/stderr": "/proc/self/fd/2",
+}
+# A place to build the new root on: any folder will do, it is covered in this namespace only.
+_PLACES = ("/tmp", "/run", "/mnt", "/usr")
+_FILES = {
+    "/etc/passwd": f"root:x:0:0::/:/bin/sh\nuser:x:{ids.WORKER_ID}:{ids.WORKER_ID}::{HOME}:/bin/sh\n"
+    "nobody:x:65534:65534::/:/bin/false\n",
+    "/etc/group": f"root:x:0:\nuser:x:{ids.WORKER_ID}:\nnogroup:x:65534:\n",
+    "/etc/hosts": "127.0.0.1 localhost\n::1 localhost\n",
+    "/etc/nsswitch.conf": "passwd: files\ngroup: files\nhosts: files dns\n",
+}
+
+
+@dataclass(frozen=True)
+class Tree:
+    """A detached copy of a host tree, and where the jail will see it."""
+
+    path: str
+    fd: int
+    is_folder: bool
+
+
+def open_tree(entry: dict[str, Any], base: int | None) -> Tree | None:
+    """Open one mount of the plan; None where an optional one does not exist."""
+    path = entry["path"]
+    try:
+        source = syscalls.open_exactly(path)
+    except FileNotFoundError:
+        if entry["optional"]:
+            return None
+        raise
+    try:
+        found = os.fstat(source)
+        expected = entry.get("identity")
+        if expected is not None and [found.st_dev, found.st_ino] != expected:
+            cause = f"{path} is not the folder that it was when the executor started"
+            raise StageFailed("fs_confined", "workspace", cause, None)
+        fd = syscalls.clone_tree(source)
+    finally:
+        os.close(source)
+    attributes = syscalls.MOUNT_ATTR_NOSUID
+    if not entry.get("device"):
+        attributes |= syscalls.MOUNT_ATTR_NODEV
+    if not entry["writable"]:
+        attributes |= syscalls.MOUNT_ATTR_RDONLY
+    syscalls.set_tree(fd, attributes)
+    if base is not None and entry["owned"]:
+        _map_owners(fd, path, base, must=entry["writable"])
+    return Tree(path, fd, stat.S_ISDIR(found.st_mode))
+
+
+def _map_owners(fd: int, path: str, base: int, *, must: bool) -> None:
+    own = os.lstat(path)
+    uids, gids = ids.owners_of(path)
+    uid_map = ids.owners_map(base, own.st_uid, uids)
+    gid_map = ids.owners_map(base, own.st_gid, gids)
+    namespace = ids.mapping_namespace(uid_map, gid_map)
+    try:
+        syscalls.set_tree(fd, syscalls.MOUNT_ATTR_IDMAP, userns_fd=namespace)
+    except OSError as error:
+        if must:
+            cause = f"{error.strerror}: the file system of {path} cannot be id-mapped"
+            raise StageFailed("fs_confined", "idmap", cause, error.errno) from error
+        # Read-only and unmapped, the jail reads what others may read: less, never more.
+    finally:
+        os.close(namespace)
+
+
+def plan(config: dict[str, Any]) -> list[dict[str, Any]]:
+    """Every mount of host trees, parents before what lies below them."""
+    entries: dict[str, dict[str, Any]] = {}
+    for path in config["system"]:
+        if os.path.exists(path) and not os.path.islink(path):
+            entries[path] = {"path": path, "writable": False, "optional": True, "owned": False}
+    for entry in config["mounts"]:
+        entries[entry["path"]] = entry
+    return [entries[path] for path in sorted(entries, key=lambda path: path.split("/"))]
+
+
+def open_trees(config: dict[str, Any], base: int | None) -> list[Tree]:
+    """All of `plan`, opened; a read-only one that is seen already through its parent left out."""
+    trees: list[Tree] = []
+    for entry in plan(config):
+        with stage("fs_confined", "open"):
+            tree = open_tree(entry, base)
+        if tree is not None:
+            trees.append(tree)
+    return trees
+
+
+def build(config: dict[str, Any], trees: Sequence[Tree]) -> None:
+    """Make the new root and move into it. Runs in the init, before anything else does."""
+    top = next(place for place in _PLACES if os.path.isdir(place))
+    with stage("fs_confined", "root"):
+        syscalls.mount(None, "/", None, syscalls.MS_REC | syscalls.MS_PRIVATE)
+        devices = [_open_device(name) for name in DEVICES]
+        safe = syscalls.MS_NOSUID | syscalls.MS_NODEV
+        syscalls.mount("root", top, "tmpfs", safe, "mode=0755,size=4m,nr_inodes=8192")
+        _skeleton(top, config)
+    with stage("fs_confined", "proc"):
+        syscalls.mount("proc", f"{top}/proc", "proc", safe | syscalls.MS_NOEXEC)
+    with stage("fs_confined", "scratch"):
+        private = _scratch(top, config["limits"])
+    with stage("fs_confined", "mounts"):
+        for tree in sorted([*trees, *private, *devices], key=lambda t: t.path.split("/")):
+            _attach(top, tree)
+    with stage("fs_confined", "pivot"):
+        flags = syscalls.MS_REMOUNT | syscalls.MS_BIND | syscalls.MS_RDONLY | safe
+        syscalls.mount(None, top, None, flags)
+        os.chdir(top)
+        syscalls.pivot_root(".", ".")
+        syscalls.umount_detach(".")
+        os.chdir("/")
+
+
+def _open_device(name: str) -> Tree:
+    path = f"/dev/{name}"
+    entry = {"path": path, "writable": True, "optional": False, "owned": False, "device": True}
+    tree = open_tree(entry, None)
+    assert tree is not None
+    return tree
+
+
+def _skeleton(top: str, config: dict[str, Any]) -> None:
+    for folder in ("/proc", "/dev/shm", "/etc", "/tmp", HOME, "/run", "/var/tmp", "/mnt"):
+        os.makedirs(top + folder, mode=0o755, exist_ok=True)
+    for path in config["system"]:
+        if os.path.islink(path):
+            os.symlink(os.readlink(path), top + path)
+    for path, target in _LINKS.items():
+        os.symlink(target, top + path)
+    for path, text in _FILES.items():
+        with open(top + path, "w") as file:
+            file.write(text)
+
+
+def _scratch(top: str, limits: dict[str, Any]) -> list[Tree]:
+    """One sized tmpfs behind /tmp, /var/tmp, HOME and /dev/shm, so that one bound holds for all."""
+    size, files = limits["disk_bytes"], limits["disk_files"]
+    safe = syscalls.MS_NOSUID | syscalls.MS_NODEV
+    data = f"mode=0755,size={size},nr_inodes={files + 5}"
+    syscalls.mount("scratch", f"{top}/mnt", "tmpfs", safe, data)
+    trees = []
+    worker = ids.WORKER_ID
+    for name, path in (("t", "/tmp"), ("v", "/var/tmp"), ("h", HOME), ("s", "/dev/shm")):
+        inside = f"{top}/mnt/{name}"
+        os.mkdir(inside)
+        os.chmod(inside, 0o700 if path == HOME else 0o1777)
+        if os.geteuid() != worker:
+            os.chown(inside, worker, worker)
+        source = syscalls.open_exactly(inside)
+        trees.append(Tree(path, syscalls.clone_tree(source), is_folder=True))
+        os.close(source)
+    syscalls.umount_detach(f"{top}/mnt")
+    return trees
+
+
+def _attach(top: str, tree: Tree) -> None:
+    inside = top + tree.path
+    if not os.path.lexists(inside):
+        os.makedirs(os.path.dirname(inside), mode=0o755, exist_ok=True)
+        if tree.is_folder:
+            os.mkdir(inside, 0o755)
+        else:
+            os.close(os.open(inside, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o644))
+    target = syscalls.open_exactly(inside)
+    syscalls.move_tree(tree.fd, target)
+    os.close(target)
+    os.close(tree.fd)

@@ -1,0 +1,54 @@
+"""Resource limits of a worker (getrlimit(2)), and the address-space fence of Python handlers."""
+
+from __future__ import annotations
+
+import os
+import resource
+from typing import Any
+
+FENCE_SLACK_BYTES = 256 << 20
+"""Address space is not memory: thread stacks and allocators reserve what they never touch."""
+
+
+def _lower(which: int, soft: int, hard: int | None = None) -> None:
+    """Set a limit, never above the hard one that is in force."""
+    _, ceiling = resource.getrlimit(which)
+    wanted = soft if hard is None else hard
+    if ceiling != resource.RLIM_INFINITY:
+        soft, wanted = min(soft, ceiling), min(wanted, ceiling)
+    resource.setrlimit(which, (soft, wanted))
+
+
+def apply(limits: dict[str, Any], *, extra_processes: int) -> None:
+    """Limit this process and what it starts. `extra_processes` share its uid and are not its own."""
+    _lower(resource.RLIMIT_CORE, 0)
+    _lower(resource.RLIMIT_MEMLOCK, 64 << 10)
+    _lower(resource.RLIMIT_NOFILE, limits["open_files"])
+    _lower(resource.RLIMIT_FSIZE, limits["file_size_bytes"])
+    _lower(resource.RLIMIT_NPROC, limits["processes"] + extra_processes)
+    if limits["cpu_s"] is not None:
+        # At the soft limit SIGXCPU, which can be caught; at the hard one SIGKILL, which cannot.
+        whole_s = max(1, -int(-limits["cpu_s"] // 1))
+        _lower(resource.RLIMIT_CPU, whole_s, whole_s + 1)
+
+
+def raise_fence(memory_bytes: int) -> int | None:
+    """Limit this interpreter's own address space; returns the soft limit, None if it has none.
+
+    Soft, so that `lift_fence` can restore it for what the handler spawns: node reserves tens of
+    gigabytes that it never touches. Generous: twice the memory limit on top of what is mapped.
+    """
+    with open("/proc/self/statm") as file:
+        mapped = int(file.read().split()[0]) * os.sysconf("SC_PAGESIZE")
+    soft = mapped + 2 * memory_bytes + FENCE_SLACK_BYTES
+    _, hard = resource.getrlimit(resource.RLIMIT_AS)
+    if hard != resource.RLIM_INFINITY and soft >= hard:
+        return None
+    resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+    return soft
+
+
+def lift_fence() -> None:
+    """Restore the soft address-space limit to the hard one."""
+    _, hard = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (hard, hard))

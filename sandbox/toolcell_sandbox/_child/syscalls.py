@@ -1,0 +1,219 @@
+"""The raw system calls that Python does not offer, by ctypes. Numbers, flags, and thin calls.
+
+Every call raises OSError with the kernel's errno; none retries or hides one.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+import signal
+import struct
+import sys
+
+# include/uapi/asm-generic/unistd.h for aarch64; arch/x86/entry/syscalls/syscall_64.tbl.
+# From 424 on, all architectures share their numbers.
+_NUMBERS = {
+    "x86_64": {"clone": 56, "pivot_root": 155, "capset": 126},
+    "aarch64": {"clone": 220, "pivot_root": 41, "capset": 91},
+}
+_SHARED = {
+    "open_tree": 428,
+    "move_mount": 429,
+    "close_range": 436,
+    "openat2": 437,
+    "mount_setattr": 442,
+}
+
+CLONE_NEWNS = 0x00020000
+CLONE_NEWCGROUP = 0x02000000
+CLONE_NEWUTS = 0x04000000
+CLONE_NEWIPC = 0x08000000
+CLONE_NEWUSER = 0x10000000
+CLONE_NEWPID = 0x20000000
+CLONE_NEWNET = 0x40000000
+
+MS_RDONLY = 1
+MS_NOSUID = 2
+MS_NODEV = 4
+MS_NOEXEC = 8
+MS_REMOUNT = 32
+MS_BIND = 4096
+MS_REC = 16384
+MS_PRIVATE = 1 << 18
+MNT_DETACH = 2
+
+OPEN_TREE_CLONE = 1
+OPEN_TREE_CLOEXEC = os.O_CLOEXEC
+AT_FDCWD = -100
+AT_EMPTY_PATH = 0x1000
+AT_RECURSIVE = 0x8000
+MOVE_MOUNT_F_EMPTY_PATH = 0x04
+MOVE_MOUNT_T_EMPTY_PATH = 0x40
+RESOLVE_NO_MAGICLINKS = 0x02
+RESOLVE_NO_SYMLINKS = 0x04
+MOUNT_ATTR_RDONLY = 1
+MOUNT_ATTR_NOSUID = 2
+MOUNT_ATTR_NODEV = 4
+MOUNT_ATTR_IDMAP = 0x00100000
+
+PR_SET_PDEATHSIG = 1
+PR_SET_DUMPABLE = 4
+PR_CAPBSET_DROP = 24
+PR_SET_NO_NEW_PRIVS = 38
+PR_GET_NO_NEW_PRIVS = 39
+PR_CAP_AMBIENT = 47
+PR_CAP_AMBIENT_CLEAR_ALL = 4
+_CAP_VERSION_3 = 0x20080522
+
+_libc = ctypes.CDLL(None, use_errno=True)
+# Holds the GIL across the call, as a fork must: the child runs Python at once.
+_libc_gil = ctypes.PyDLL(None, use_errno=True)
+for _name in ("PyOS_BeforeFork", "PyOS_AfterFork_Parent", "PyOS_AfterFork_Child"):
+    getattr(ctypes.pythonapi, _name).restype = None
+
+
+class UnsupportedMachine(OSError):
+    """This processor's system calls are not in the table."""
+
+
+def number(name: str) -> int:
+    """The number of a system call on this machine."""
+    if name in _SHARED:
+        return _SHARED[name]
+    machine = platform_machine()
+    if machine not in _NUMBERS:
+        raise UnsupportedMachine(f"toolcell knows x86_64 and aarch64, not {machine}")
+    return _NUMBERS[machine][name]
+
+
+def platform_machine() -> str:
+    """x86_64 or aarch64 as uname(2) says; a 32-bit interpreter is no machine of ours."""
+    return platform.machine() if sys.maxsize > 1 << 32 else f"32-bit {platform.machine()}"
+
+
+def _check(result: int, what: str) -> int:
+    if result < 0:
+        errno = ctypes.get_errno()
+        raise OSError(errno, os.strerror(errno), what)
+    return result
+
+
+def _syscall(name: str, *arguments: object) -> int:
+    wide = [ctypes.c_long(a) if isinstance(a, int) else a for a in arguments]
+    return _check(int(_libc.syscall(ctypes.c_long(number(name)), *wide)), name)
+
+
+def clone(flags: int) -> int:
+    """fork(2) into new namespaces; returns 0 in the child, the child's pid in the parent.
+
+    Calls CPython's own fork hooks around clone(2): without them two children would draw the
+    same random numbers. Only for a process with one thread.
+    """
+    if len(os.listdir("/proc/self/task")) != 1:
+        raise RuntimeError("clone needs a process with one thread")
+    ctypes.pythonapi.PyOS_BeforeFork()
+    pid = int(
+        _libc_gil.syscall(
+            ctypes.c_long(number("clone")),
+            ctypes.c_ulong(flags | signal.SIGCHLD),
+            *(ctypes.c_long(0) for _ in range(4)),
+        )
+    )
+    errno = ctypes.get_errno()
+    if pid == 0:
+        ctypes.pythonapi.PyOS_AfterFork_Child()
+        return 0
+    ctypes.pythonapi.PyOS_AfterFork_Parent()
+    if pid < 0:
+        raise OSError(errno, os.strerror(errno), "clone")
+    return pid
+
+
+def mount(source: str | None, target: str, kind: str | None, flags: int, data: str = "") -> None:
+    """mount(2)."""
+    _check(
+        int(
+            _libc.mount(
+                None if source is None else os.fsencode(source),
+                os.fsencode(target),
+                None if kind is None else kind.encode(),
+                ctypes.c_ulong(flags),
+                data.encode() or None,
+            )
+        ),
+        f"mount {target}",
+    )
+
+
+def umount_detach(target: str) -> None:
+    """umount2(2) with MNT_DETACH."""
+    _check(int(_libc.umount2(os.fsencode(target), MNT_DETACH)), f"umount {target}")
+
+
+def pivot_root(new: str, old: str) -> None:
+    """pivot_root(2)."""
+    _syscall("pivot_root", ctypes.c_char_p(os.fsencode(new)), ctypes.c_char_p(os.fsencode(old)))
+
+
+def open_exactly(path: str) -> int:
+    """An O_PATH descriptor of `path`, no component of which may be a symlink (openat2(2)).
+
+    Raises:
+        OSError: ELOOP where a component has become a symlink since the path was resolved.
+    """
+    how = struct.pack("=QQQ", os.O_PATH | os.O_CLOEXEC, 0, RESOLVE_NO_SYMLINKS)
+    name = ctypes.c_char_p(os.fsencode(path))
+    return _syscall("openat2", AT_FDCWD, name, ctypes.c_char_p(how), len(how))
+
+
+def clone_tree(fd: int) -> int:
+    """A detached copy of the mounts at `fd` and below (open_tree(2)); a descriptor of it."""
+    flags = OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_RECURSIVE | AT_EMPTY_PATH
+    return _syscall("open_tree", fd, ctypes.c_char_p(b""), flags)
+
+
+def set_tree(fd: int, attributes: int, *, userns_fd: int = 0) -> None:
+    """Mount attributes for a detached copy and all below it (mount_setattr(2)).
+
+    Also cuts it off from the mounts it was copied from: as a member of their peer group, what
+    is mounted onto it in the jail would appear on the host.
+    """
+    what = struct.pack("=QQQQ", attributes, 0, MS_PRIVATE, userns_fd)
+    empty = ctypes.c_char_p(b"")
+    flags = AT_EMPTY_PATH | AT_RECURSIVE
+    _syscall("mount_setattr", fd, empty, flags, ctypes.c_char_p(what), len(what))
+
+
+def move_tree(fd: int, target_fd: int) -> None:
+    """Attach a detached copy on top of `target_fd` (move_mount(2))."""
+    empty = ctypes.c_char_p(b"")
+    flags = MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH
+    _syscall("move_mount", fd, empty, target_fd, empty, flags)
+
+
+def close_range(first: int, last: int = 0xFFFFFFFF, *, flags: int = 0) -> None:
+    """Close every descriptor from `first` on, or do what `flags` say (close_range(2))."""
+    _syscall("close_range", first, last, flags)
+
+
+def prctl(option: int, argument: int = 0, second: int = 0) -> int:
+    """prctl(2)."""
+    wide = [ctypes.c_ulong(x) for x in (argument, second, 0, 0)]
+    return _check(int(_libc.prctl(ctypes.c_int(option), *wide)), f"prctl {option}")
+
+
+def drop_bounding_set() -> None:
+    """No exec can bring a capability back (capabilities(7)). Needs CAP_SETPCAP: do it first."""
+    with open("/proc/sys/kernel/cap_last_cap") as file:
+        last = int(file.read())
+    for capability in range(last + 1):
+        prctl(PR_CAPBSET_DROP, capability)
+
+
+def drop_capabilities() -> None:
+    """Empty the permitted, effective, inheritable and ambient sets (capset(2))."""
+    prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL)
+    header = struct.pack("=Ii", _CAP_VERSION_3, 0)
+    _syscall("capset", ctypes.c_char_p(header), ctypes.c_char_p(bytes(24)))

@@ -1,0 +1,111 @@
+"""The process that a handler runs in: what it gives up, in this order, before it runs anything.
+
+ids, capabilities, session, signals, umask, limits, no_new_privs, descriptors. A later step may
+rest on an earlier one and never undoes it.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import Any, NoReturn
+
+from . import ids, python, rlimits, syscalls
+from .report import Report, StageFailed, stage
+from .state import State
+
+RESULT_FD = 3
+_CLOSE_RANGE_CLOEXEC = 4
+# What CPython itself sets up at its start; a command gets the system's defaults for all.
+_PYTHON_SIGNALS = {
+    signal.SIGPIPE: signal.SIG_IGN,
+    signal.SIGXFSZ: signal.SIG_IGN,
+    signal.SIGINT: signal.default_int_handler,
+}
+
+
+def main(config: dict[str, Any], report: Report, state: State, *, ranged: bool) -> NoReturn:
+    """Confine this process, then run the handler. Never returns and never raises."""
+    code = 1
+    try:
+        _confine(config, ranged=ranged)
+        handler = config["handler"]
+        fds = config["fds"]
+        if handler["kind"] == "command":
+            _execute(handler["argv"], config["env"], fds, report)
+        else:
+            _place(fds, report)
+            code = python.run(handler, RESULT_FD, config["limits"], state)
+    except StageFailed as error:
+        report.send("failed", **error.facts)
+    except BaseException as error:
+        # Ours, or a handler that broke our own runner: both are told by the exit code alone.
+        report.send("worker_broke", cause=f"{type(error).__name__}: {error}"[:500])
+    finally:
+        os._exit(code)
+
+
+def _confine(config: dict[str, Any], *, ranged: bool) -> None:
+    with stage("no_new_privileges", "ids"):
+        syscalls.drop_bounding_set()
+        if ranged:
+            os.setgroups([])
+            os.setresgid(ids.WORKER_ID, ids.WORKER_ID, ids.WORKER_ID)
+            os.setresuid(ids.WORKER_ID, ids.WORKER_ID, ids.WORKER_ID)
+    with stage("no_new_privileges", "capabilities"):
+        syscalls.drop_capabilities()
+        syscalls.prctl(syscalls.PR_SET_DUMPABLE, 1)
+    with stage("tree_killed", "session"):
+        os.setsid()
+        _reset_signals(is_python=config["handler"]["kind"] == "python")
+        os.umask(0o022)
+    with stage("cpu_limited", "rlimits"):
+        # The init shares the worker's uid unless the jail has ids of its own.
+        rlimits.apply(config["limits"], extra_processes=0 if ranged else 1)
+    with stage("no_new_privileges", "no_new_privs"):
+        syscalls.prctl(syscalls.PR_SET_NO_NEW_PRIVS, 1)
+    with stage("fs_confined", "cwd"):
+        os.chdir(config["cwd"])
+
+
+def _reset_signals(*, is_python: bool) -> None:
+    signal.set_wakeup_fd(-1)
+    for number in signal.valid_signals():
+        if number in (signal.SIGKILL, signal.SIGSTOP):
+            continue
+        wanted = _PYTHON_SIGNALS.get(number, signal.SIG_DFL) if is_python else signal.SIG_DFL  # type: ignore[call-overload]  # valid_signals yields ints too
+        signal.signal(number, wanted)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+
+
+def _place(fds: dict[str, int], report: Report) -> None:
+    """Leave exactly 0, 1, 2 and the result channel at 3; the report ends here."""
+    with stage("fds_closed", "descriptors"):
+        high = {name: _above(fds[name]) for name in ("stdin", "stdout", "stderr", "result")}
+        report.fd = _above(report.fd)
+        report.send("confined")
+        for place, name in enumerate(("stdin", "stdout", "stderr")):
+            os.dup2(high[name], place, inheritable=True)
+        os.dup2(high["result"], RESULT_FD, inheritable=False)
+        syscalls.close_range(RESULT_FD + 1)
+
+
+def _execute(argv: list[str], env: dict[str, str], fds: dict[str, int], report: Report) -> None:
+    with stage("fds_closed", "descriptors"):
+        high = {name: _above(fds[name]) for name in ("stdin", "stdout", "stderr")}
+        report.fd = _above(report.fd)
+        for place, name in enumerate(("stdin", "stdout", "stderr")):
+            os.dup2(high[name], place, inheritable=True)
+        syscalls.close_range(3, flags=_CLOSE_RANGE_CLOEXEC)
+        report.send("confined")
+    try:
+        os.execvpe(argv[0], argv, env)
+    except OSError as error:
+        report.send("exec_failed", errno=error.errno)
+
+
+def _above(fd: int) -> int:
+    """The same open file at a number out of the way of 0 to 3."""
+    import fcntl
+
+    return fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 16)

@@ -1,0 +1,161 @@
+"""What this host is: its system folders, its interpreter, the ids it can give, and its fixes."""
+
+from __future__ import annotations
+
+import functools
+import os
+import pwd
+import sys
+from typing import Any
+
+from ._child import ids
+from .spec import Mount
+
+SYSTEM_FOLDERS = (
+    "/usr",
+    "/bin",
+    "/sbin",
+    "/lib",
+    "/lib32",
+    "/lib64",
+    "/libx32",
+    "/etc/alternatives",
+    "/etc/bash.bashrc",
+    "/etc/ca-certificates",
+    "/etc/crypto-policies",
+    "/etc/fonts",
+    "/etc/ld.so.cache",
+    "/etc/ld.so.conf",
+    "/etc/ld.so.conf.d",
+    "/etc/localtime",
+    "/etc/magic",
+    "/etc/mime.types",
+    "/etc/perl",
+    "/etc/pki/ca-trust",
+    "/etc/pki/tls/certs",
+    "/etc/protocols",
+    "/etc/services",
+    "/etc/ssl/certs",
+    "/etc/ssl/openssl.cnf",
+    "/etc/terminfo",
+    "/etc/timezone",
+)
+"""What of the host's system a jail sees, read-only. Nothing here holds a secret by custom."""
+
+PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+def base_environment() -> dict[str, str]:
+    """The whole environment of a jail, before what the caller adds."""
+    interpreter = os.path.dirname(os.path.realpath(sys.executable))
+    path = PATH if interpreter in PATH.split(":") else f"{PATH}:{interpreter}"
+    return {
+        "PATH": path,
+        "HOME": "/home/user",
+        "USER": "user",
+        "LOGNAME": "user",
+        "SHELL": "/bin/sh",
+        "TMPDIR": "/tmp",
+        "LANG": "C.UTF-8",
+        "TERM": "dumb",
+    }
+
+
+@functools.cache
+def interpreter_folders() -> tuple[str, ...]:
+    """What the running interpreter consists of: never writable by a jail, wherever it lies."""
+    own = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    found = {sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exec_prefix, own}
+    found.add(os.path.dirname(os.path.dirname(os.path.realpath(sys.executable))))
+    real = {os.path.realpath(path) for path in found}
+    return tuple(sorted(path for path in real if os.path.isdir(path) and path != "/"))
+
+
+def interpreter_mounts() -> tuple[Mount, ...]:
+    """`interpreter_folders` as mounts, but for what the system folders show already."""
+    return tuple(
+        Mount(path=path, owned=True)
+        for path in interpreter_folders()
+        if path not in SYSTEM_FOLDERS and not path.startswith("/usr/")
+    )
+
+
+@functools.cache
+def id_base() -> int | None:
+    """The first host id of the range that a root supervisor gives its jails; None for others.
+
+    Taken from what /proc/self/uid_map and gid_map prove to exist and nobody else claims: no
+    user of the host, no subordinate range (subuid(5)).
+
+    Raises:
+        LookupError: the host's root, and no range of `ids.RANGE` ids is free.
+    """
+    if os.geteuid() != 0 or not _is_host_root():
+        return None
+    spans = [_spans("/proc/self/uid_map"), _spans("/proc/self/gid_map")]
+    taken = {entry.pw_uid for entry in pwd.getpwall()}
+    claimed = [*_claims("/etc/subuid"), *_claims("/etc/subgid")]
+    for base in (0x7A00_0000, 0x6A00_0000, 0x5A00_0000, 0x3A00_0000, 61_000, 60_000, 50_000):
+        last = base + ids.RANGE - 1
+        mapped = all(any(a <= base and last <= b for a, b in found) for found in spans)
+        free = not any(base <= one <= last for one in taken)
+        if mapped and free and not any(a <= last and base <= b for a, b in claimed):
+            return base
+    raise LookupError("no free range of user ids")
+
+
+def _is_host_root() -> bool:
+    with open("/proc/self/uid_map") as file:
+        inside, outside, _ = file.readline().split()
+    return inside == outside == "0"
+
+
+def _spans(path: str) -> list[tuple[int, int]]:
+    with open(path) as file:
+        rows = [tuple(map(int, line.split())) for line in file]
+    return [(inside, inside + count - 1) for inside, _, count in rows]
+
+
+def _claims(path: str) -> list[tuple[int, int]]:
+    try:
+        with open(path) as file:
+            rows = [line.strip().split(":") for line in file if line.count(":") == 2]
+    except OSError:
+        return []
+    return [(int(r[1]), int(r[1]) + int(r[2]) - 1) for r in rows if r[1].isdigit() and r[2].isdigit()]
+
+
+def fix_for(facts: dict[str, Any]) -> str:
+    """What helps on this host when a stage of building a jail failed, as one sentence."""
+    stage, errno = facts.get("stage"), facts.get("errno")
+    if stage in ("namespaces", "id maps"):
+        if errno == "ENOSPC":
+            return "raise user.max_user_namespaces (sysctl) above the namespaces in use"
+        if errno in ("EPERM", "EACCES"):
+            return (
+                "allow user namespaces: sysctl kernel.unprivileged_userns_clone=1 on Debian; in a "
+                "container start it with --security-opt seccomp=unconfined (Docker), or a seccomp "
+                "profile that allows clone with CLONE_NEWUSER"
+            )
+        return "use a Linux kernel of 5.12 or newer built with user, pid and network namespaces"
+    if stage in ("root", "proc", "scratch", "mounts", "pivot", "hostname") and errno in (
+        "EPERM",
+        "EACCES",
+    ):
+        if stage == "proc":
+            return (
+                "let the jail mount /proc: in Docker --security-opt systempaths=unconfined, in "
+                "Kubernetes securityContext.procMount: Unmasked"
+            )
+        return (
+            "user namespaces exist here but give no capabilities (Ubuntu's AppArmor restriction): "
+            "sysctl kernel.apparmor_restrict_unprivileged_userns=0, or an AppArmor profile for "
+            "this interpreter with `userns,`"
+        )
+    if stage == "idmap":
+        return "run toolcell as the user who owns the workspace, or move it to ext4, xfs or btrfs"
+    if stage == "ids":
+        return "free a range of user ids below those of /etc/passwd and /etc/subuid"
+    if stage in ("workspace", "open", "cwd"):
+        return "check that the path exists, is no symlink and can be read, then try again"
+    return "see `toolcell doctor` for what this host lacks"

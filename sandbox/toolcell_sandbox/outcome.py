@@ -1,0 +1,83 @@
+"""What one jail came to: the handler's value or a failure, with what it used and what held."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from .capture import Captured
+from .failures import FailureBase
+
+HELD = {
+    "fs_confined": "mount namespace with its own root",
+    "net_blocked": "network namespace",
+    "tree_killed": "pid namespace",
+    "ipc_private": "ipc namespace",
+    "env_scrubbed": "allowlist",
+    "fds_closed": "close_range",
+    "no_new_privileges": "prctl, capabilities dropped",
+    "memory_limited": "watch",
+    "cpu_limited": "rlimit, watch, wall deadline",
+    "files_limited": "rlimit",
+}
+"""The guarantees of a jail whose worker said that every step was taken, and by what."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Receipt:
+    """Which guarantees held for this call, each with its mechanism; "partial" is no level."""
+
+    isolation: str = "partial"
+    held: Mapping[str, str] = field(default_factory=dict)
+    waived: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """`{"isolation","held","waived"}`."""
+        return {
+            "isolation": self.isolation,
+            "held": dict(self.held),
+            "waived": list(self.waived),
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Usage:
+    """What the call used. `cpu_s` is the tree's, from wait4(2) and the watch, the larger.
+
+    `peak_memory_bytes` is the largest figure that anybody saw, `memory_from` who: "watch" is
+    the tree's sampled sum, "ru_maxrss" its largest single process at the reap (getrusage(2)).
+    """
+
+    wall_s: float
+    cpu_s: float | None
+    peak_memory_bytes: int | None
+    memory_from: Literal["watch", "ru_maxrss"] | None
+
+    def to_json(self) -> dict[str, Any]:
+        """`{"wall_s","cpu_s","peak_memory_bytes","memory_from"}`."""
+        return {
+            "wall_s": round(self.wall_s, 6),
+            "cpu_s": None if self.cpu_s is None else round(self.cpu_s, 6),
+            "peak_memory_bytes": self.peak_memory_bytes,
+            "memory_from": self.memory_from,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JailOutcome:
+    """The end of one call: `failure` is None when the handler returned or the command ran.
+
+    The whole process tree is gone before this exists. `value` is the handler's, `exit_code` the
+    command's. `unconfirmed` is a result that was sent by a process that then did not exit 0.
+    """
+
+    failure: FailureBase | None
+    value: Any = None
+    exit_code: int | None = None
+    exec_errno: str | None = None
+    stdout: Captured
+    stderr: Captured
+    usage: Usage
+    receipt: Receipt
+    unconfirmed: Any = None

@@ -1,0 +1,203 @@
+"""What one jail is to be: its handler, its view of the host, its limits.
+
+Everything here is plain data that travels to the jail as JSON; nothing here touches the kernel.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal, Self
+
+_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?", re.ASCII | re.IGNORECASE)
+
+MAX_SIZE_BYTES = 1 << 62
+"""Above any rlimit a kernel takes for granted, below the sign bit of a 64-bit field."""
+
+
+def parse_size(value: int | str) -> int:
+    """Bytes from an integer or from text such as "2GiB", "64M", "512k" (binary multiples).
+
+    Raises:
+        ValueError: the text is not a size, or it is negative or absurdly large.
+    """
+    if isinstance(value, str):
+        match = _SIZE.fullmatch(value.strip())
+        if match is None:
+            raise ValueError(f"{value!r} is not a size: write bytes, or a number with K, M, G or T")
+        size = int(float(match[1]) * _UNITS[match[2].lower()])
+    elif isinstance(value, bool) or not isinstance(value, int):
+        raise ValueError(f"{value!r} is not a size: write bytes, or text such as '64M'")
+    else:
+        size = value
+    if not 0 <= size <= MAX_SIZE_BYTES:
+        raise ValueError(f"{value!r} is out of range for a size: 0 to {MAX_SIZE_BYTES} bytes")
+    return size
+
+
+_SIZES = (
+    "memory_bytes",
+    "file_size_bytes",
+    "disk_bytes",
+    "head_bytes",
+    "tail_bytes",
+    "result_bytes",
+    "stdin_bytes",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What one call may use. Sizes are bytes, or text such as "64M"; times are seconds.
+
+    `cpu_s` bounds each process by RLIMIT_CPU and the whole tree by the watch. `processes`
+    counts threads too (RLIMIT_NPROC, getrlimit(2)). `head_bytes` and `tail_bytes` are kept
+    of each of stdout and stderr; what lies between is counted and dropped.
+
+    Raises:
+        ValueError: a value is negative, not finite, or of the wrong type.
+    """
+
+    wall_s: float = 120.0
+    cpu_s: float | None = None
+    memory_bytes: int = 2 << 30
+    processes: int = 256
+    file_size_bytes: int = 512 << 20
+    disk_bytes: int = 1 << 30
+    disk_files: int = 200_000
+    open_files: int = 1_024
+    head_bytes: int = 32 << 10
+    tail_bytes: int = 32 << 10
+    result_bytes: int = 8 << 20
+    stdin_bytes: int = 64 << 20
+
+    def __post_init__(self) -> None:
+        for name in _SIZES:
+            object.__setattr__(self, name, _named(name, parse_size, getattr(self, name)))
+        for name, least in (("processes", 1), ("disk_files", 16), ("open_files", 16)):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or not least <= value < 2**31:
+                raise ValueError(f"{name} must be a whole number of at least {least}, not {value!r}")
+        for name in ("wall_s", "cpu_s"):
+            value = getattr(self, name)
+            if value is None and name == "cpu_s":
+                continue
+            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1e9:
+                raise ValueError(f"{name} must be a number of seconds above 0, not {value!r}")
+        for name, least in (("memory_bytes", 1 << 20), ("result_bytes", 64)):
+            if getattr(self, name) < least:
+                raise ValueError(f"{name} must be at least {least}, not {getattr(self, name)}")
+
+    def tightened(self, other: Limits) -> Self:
+        """The stricter of the two, limit by limit."""
+        return type(self)(
+            **{f.name: _least(getattr(self, f.name), getattr(other, f.name)) for f in fields(self)}
+        )
+
+
+def _named(name: str, parse: Callable[[Any], int], value: object) -> int:
+    try:
+        return parse(value)
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from None
+
+
+def _least(a: float | None, b: float | None) -> float | None:
+    return min((x for x in (a, b) if x is not None), default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    """What a jail can reach. Build it by name: `Network.none()`."""
+
+    kind: Literal["none"] = "none"
+
+    @classmethod
+    def none(cls) -> Self:
+        """A network namespace of its own, without even a loopback that is up."""
+        return cls("none")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mount:
+    """One host path that the jail sees at the same path.
+
+    `optional` mounts are left out where the host has no such path. `owned` marks what belongs
+    to the supervisor's own user rather than to the system: for a root supervisor it is id-mapped,
+    so that the worker reads what only root may read.
+    """
+
+    path: str
+    writable: bool = False
+    optional: bool = False
+    owned: bool = False
+
+    def __post_init__(self) -> None:
+        if not os.path.isabs(self.path) or os.path.normpath(self.path) != self.path:
+            raise ValueError(f"a mount needs an absolute, normal path, not {self.path!r}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PythonHandler:
+    """A Python callable that runs in the jail's own interpreter.
+
+    Found as `module` + `qualname`, or, with `file`, in that file loaded as `module`. With
+    `digest` (sha256, hex) the file's bytes are checked again by the jail, on the very
+    descriptor that it runs. `sys_path` is appended after confinement. `arguments` become
+    keyword arguments, or, with `call = "positional"`, the one positional argument.
+    """
+
+    module: str
+    qualname: str
+    arguments: Mapping[str, object] = field(default_factory=dict)
+    file: str | None = None
+    digest: str | None = None
+    sys_path: tuple[str, ...] = ()
+    adapter: str | None = None
+    """`module:function` called as `adapter(target, arguments, context)` instead of the target."""
+    context: Mapping[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandHandler:
+    """A program that replaces the worker by execve(2); no shell is involved.
+
+    `argv[0]` without a slash is looked up in the jail's PATH, inside the jail.
+    """
+
+    argv: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        if not self.argv or not self.argv[0]:
+            raise ValueError("a command needs at least the program's name")
+        if any("\0" in word for word in self.argv):
+            raise ValueError("a command's words cannot hold NUL bytes (execve(2))")
+
+
+Handler = PythonHandler | CommandHandler
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JailSpec:
+    """All that decides what a call can see and use, without the call's own arguments.
+
+    `workspace` is seen at its own absolute path and is the working directory, unless `cwd`
+    names a folder below it. `mounts` come on top of the system folders. `env` is the whole
+    environment; nothing of the supervisor's is inherited.
+    """
+
+    workspace: str | None = None
+    workspace_writable: bool = False
+    cwd: str | None = None
+    mounts: tuple[Mount, ...] = ()
+    env: Mapping[str, str] = field(default_factory=dict)
+    limits: Limits = field(default_factory=Limits)
+    network: Network = field(default_factory=Network.none)
+
+    def __post_init__(self) -> None:
+        for name, value in self.env.items():
+            if not name or "=" in name or "\0" in name + value:
+                raise ValueError(f"{name!r} cannot be an environment variable's name and value")
