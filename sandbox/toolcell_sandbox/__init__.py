@@ -5,7 +5,9 @@ Nothing is imported here until it is asked for: this module's import is paid in 
 
 from __future__ import annotations
 
-from typing import Any
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 _PUBLIC = {
     "run_in_jail": "_call",

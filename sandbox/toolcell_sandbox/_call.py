@@ -157,11 +157,11 @@ class _Jail:
     def _config(self) -> dict[str, Any]:
         spec = self._spec
         workspace = spec.workspace
-        mounts = {mount.path: mount for mount in host.interpreter_mounts()}
-        mounts |= {mount.path: mount for mount in spec.mounts}
+        mounts = {mount.path: asdict(mount) for mount in host.interpreter_mounts()}
+        mounts |= {mount.path: asdict(mount) for mount in spec.mounts}
         if workspace is not None:
             own = Mount(path=workspace, writable=spec.workspace_writable, owned=True)
-            mounts[workspace] = own
+            mounts[workspace] = {**asdict(own), "identity": spec.workspace_identity}
         handler: dict[str, Any]
         if isinstance(self._handler, CommandHandler):
             handler = {"kind": "command", "argv": list(self._handler.argv)}
@@ -172,7 +172,7 @@ class _Jail:
             "fds": self._fds,
             "ids": {"base": host.id_base()},
             "system": host.SYSTEM_FOLDERS,
-            "mounts": [asdict(mount) for mount in mounts.values()],
+            "mounts": list(mounts.values()),
             "cwd": spec.cwd or workspace or "/tmp",
             "env": dict(spec.env),
             "limits": asdict(spec.limits),

@@ -147,7 +147,7 @@ class PythonHandler:
     Found as `module` + `qualname`, or, with `file`, in that file loaded as `module`. With
     `digest` (sha256, hex) the file's bytes are checked again by the jail, on the very
     descriptor that it runs. `sys_path` is appended after confinement. `arguments` become
-    keyword arguments, or, with `call = "positional"`, the one positional argument.
+    keyword arguments.
     """
 
     module: str
@@ -157,8 +157,10 @@ class PythonHandler:
     digest: str | None = None
     sys_path: tuple[str, ...] = ()
     adapter: str | None = None
-    """`module:function` called as `adapter(target, arguments, context)` instead of the target."""
+    """`module:function`: `adapter(target, arguments, context)` makes the call to be run instead."""
     context: Mapping[str, object] = field(default_factory=dict)
+    hidden: tuple[str, ...] = ()
+    """Folders whose frames are not the handler's own and stay out of its tracebacks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,6 +192,8 @@ class JailSpec:
     """
 
     workspace: str | None = None
+    workspace_identity: tuple[int, int] | None = None
+    """Its (st_dev, st_ino); a folder that is another by now is refused at the start."""
     workspace_writable: bool = False
     cwd: str | None = None
     mounts: tuple[Mount, ...] = ()

@@ -8,13 +8,13 @@ def main() -> None:
     import json
     import os
 
-    sys.dont_write_bytecode = True
     root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     # Last, and only until our own modules are loaded: nothing there may shadow the library's.
     sys.path.append(root)
     from toolcell_sandbox._child import launcher
 
     sys.path.remove(root)
+    sys.dont_write_bytecode = True
     with os.fdopen(int(sys.argv[1]), "rb") as file:
         config = json.load(file)
     sys.argv = [""]

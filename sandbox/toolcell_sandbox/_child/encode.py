@@ -9,7 +9,10 @@ from __future__ import annotations
 import base64
 import os
 import sys
-from typing import Any
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 DEPTH_MAX = 64
 INT_MAX = 1 << 63

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import signal
-from dataclasses import dataclass
 
 from . import syscalls
 
@@ -20,13 +19,13 @@ OWNER_IDS = range(2000, 2000 + 12)
 """What a worker sees as the owners of what others put into the workspace."""
 
 
-@dataclass(frozen=True)
 class Ids:
     """The host ids of a jail. `base` is None for a supervisor that has only its own."""
 
-    base: int | None
-    uid: int
-    gid: int
+    def __init__(self, base: int | None, uid: int, gid: int) -> None:
+        self.base = base
+        self.uid = uid
+        self.gid = gid
 
     @property
     def is_ranged(self) -> bool:
@@ -86,8 +85,21 @@ def _write(path: str, text: str) -> None:
         os.close(fd)
 
 
+_mapping_namespaces: dict[tuple[str, str], int] = {}
+
+
 def mapping_namespace(uid_map: str, gid_map: str) -> int:
-    """A user namespace that exists only as a map for mount_setattr(2); a descriptor of it."""
+    """A user namespace that exists only as a map for mount_setattr(2); a descriptor of it.
+
+    Kept for the next mount with the same owners: making one takes a process.
+    """
+    key = (uid_map, gid_map)
+    if key not in _mapping_namespaces:
+        _mapping_namespaces[key] = _new_namespace(uid_map, gid_map)
+    return _mapping_namespaces[key]
+
+
+def _new_namespace(uid_map: str, gid_map: str) -> int:
     pid = syscalls.clone(syscalls.CLONE_NEWUSER)
     if pid == 0:
         try:

@@ -11,13 +11,16 @@ import contextlib
 import os
 import select
 import signal
-import socket
+import _socket
 import time
-from typing import Any, NoReturn
 
 from . import mounts, syscalls, worker
 from .report import Report, StageFailed, stage
 from .state import FENCED, State
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, NoReturn
 
 FILE_SCAN_S = 0.5
 
@@ -34,7 +37,7 @@ def main(
         _become(ranged=ranged)
         mounts.build(config, mounts.open_trees(config, None) if trees is None else trees)
         with stage("ipc_private", "hostname"):
-            socket.sethostname("toolcell")
+            _socket.sethostname("toolcell")
         state = State()
         wakeup = _wake_on_children()
         with stage("tree_killed", "fork"):

@@ -13,10 +13,13 @@ from __future__ import annotations
 import os
 import select
 import signal
-from typing import Any
 
 from . import ids, init, mounts, syscalls
 from .report import Report, StageFailed, stage
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 NAMESPACES = (
     syscalls.CLONE_NEWUSER

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
 
 from . import ids, syscalls
 from .report import StageFailed, stage
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
 
 HOME = "/home/user"
 DEVICES = ("null", "zero", "full", "random", "urandom")
@@ -35,13 +37,13 @@ _FILES = {
 }
 
 
-@dataclass(frozen=True)
 class Tree:
     """A detached copy of a host tree, and where the jail will see it."""
 
-    path: str
-    fd: int
-    is_folder: bool
+    def __init__(self, path: str, fd: int, *, is_folder: bool) -> None:
+        self.path = path
+        self.fd = fd
+        self.is_folder = is_folder
 
 
 def open_tree(entry: dict[str, Any], base: int | None) -> Tree | None:
@@ -70,7 +72,7 @@ def open_tree(entry: dict[str, Any], base: int | None) -> Tree | None:
     syscalls.set_tree(fd, attributes)
     if base is not None and entry["owned"]:
         _map_owners(fd, path, base, must=entry["writable"])
-    return Tree(path, fd, stat.S_ISDIR(found.st_mode))
+    return Tree(path, fd, is_folder=stat.S_ISDIR(found.st_mode))
 
 
 def _map_owners(fd: int, path: str, base: int, *, must: bool) -> None:
@@ -86,8 +88,6 @@ def _map_owners(fd: int, path: str, base: int, *, must: bool) -> None:
             cause = f"{error.strerror}: the file system of {path} cannot be id-mapped"
             raise StageFailed("fs_confined", "idmap", cause, error.errno) from error
         # Read-only and unmapped, the jail reads what others may read: less, never more.
-    finally:
-        os.close(namespace)
 
 
 def plan(config: dict[str, Any]) -> list[dict[str, Any]]:

@@ -8,25 +8,29 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import hashlib
 import os
 import sys
 import types
-from collections.abc import Callable
-from typing import Any
 
 from . import encode, frames, rlimits
 from .state import FENCED, PROCESSES, State
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
 MESSAGE_MAX = 8_192
 FRAMES_MAX = 40
-_OWN = os.path.dirname(os.path.abspath(__file__))
+# Folders of frames that are ours; the supervisor adds to them.
+_hidden = [os.path.dirname(os.path.abspath(__file__)), "<frozen importlib"]
 
 
 def run(handler: dict[str, Any], result_fd: int, limits: dict[str, Any], state: State) -> int:
     """Run to the end and return the exit code that the process should have."""
     leader = os.getpid()
     sys.path.extend(handler["sys_path"])
+    _hidden.extend(handler["hidden"])
     _watch_limits(state)
     if rlimits.raise_fence(limits["memory_bytes"]) is not None:
         state.note(FENCED)
@@ -84,6 +88,8 @@ def _load(handler: dict[str, Any]) -> types.ModuleType:
     fd = os.open(handler["file"], os.O_RDONLY | os.O_CLOEXEC)
     with os.fdopen(fd, "rb") as file:
         source = file.read()
+    import hashlib
+
     if handler["digest"] not in (None, hashlib.sha256(source).hexdigest()):
         raise ImportError(f"{os.path.basename(handler['file'])} has changed since it was registered")
     parent, _, _ = name.rpartition(".")
@@ -185,7 +191,7 @@ def _traceback(error: BaseException) -> str:
 
     try:
         whole = traceback.TracebackException.from_exception(error, limit=None, compact=True)
-        own = [f for f in whole.stack if not f.filename.startswith((_OWN, "<frozen importlib"))]
+        own = [f for f in whole.stack if not f.filename.startswith(tuple(_hidden))]
         shown = own if len(own) <= FRAMES_MAX else own[: FRAMES_MAX // 2] + own[-FRAMES_MAX // 2 :]
         whole.stack = traceback.StackSummary.from_list(shown)
         return _cut("".join(whole.format(chain=False)), 4 * MESSAGE_MAX)

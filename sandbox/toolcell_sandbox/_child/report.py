@@ -9,9 +9,12 @@ from __future__ import annotations
 import errno as errnos
 import json
 import os
-from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
 
 PIPE_BUF = 4096
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import resource
-from typing import Any
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 FENCE_SLACK_BYTES = 256 << 20
 """Address space is not memory: thread stacks and allocators reserve what they never touch."""

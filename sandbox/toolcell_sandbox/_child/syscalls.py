@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-import platform
 import signal
 import struct
 import sys
@@ -90,7 +89,7 @@ def number(name: str) -> int:
 
 def platform_machine() -> str:
     """x86_64 or aarch64 as uname(2) says; a 32-bit interpreter is no machine of ours."""
-    return platform.machine() if sys.maxsize > 1 << 32 else f"32-bit {platform.machine()}"
+    return os.uname().machine if sys.maxsize > 1 << 32 else f"32-bit {os.uname().machine}"
 
 
 def _check(result: int, what: str) -> int:

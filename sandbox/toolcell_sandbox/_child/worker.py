@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import os
 import signal
-from typing import Any, NoReturn
 
 from . import ids, python, rlimits, syscalls
 from .report import Report, StageFailed, stage
 from .state import State
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, NoReturn
 
 RESULT_FD = 3
 _CLOSE_RANGE_CLOEXEC = 4

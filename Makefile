@@ -1,0 +1,55 @@
+# toolcell: `make run` and `make test` work on a machine that has Python 3.11 and make.
+
+VENV ?= .venv
+# Empty: python3 if it is 3.11 or newer, else the newest of python3.13 to python3.11.
+PYTHON ?=
+export PYTHON
+# For example: make test ARGS="tests/unit -x"
+ARGS ?=
+
+.PHONY: help run test lint format types contracts wheel check clean install install-dev
+
+help:
+	@echo "make run        install into .venv, then a tour: real calls, hostile calls, how each ended"
+	@echo "make test       install the tools for development too, then run the tests (ARGS=...)"
+	@echo "make check      all that CI asks: lint types contracts test wheel"
+	@echo "make format     let ruff lay out the code"
+	@echo "make clean      remove what these made"
+
+install:
+	@scripts/develop.sh run $(VENV)
+
+install-dev:
+	@scripts/develop.sh dev $(VENV)
+
+run: install
+	$(VENV)/bin/toolcell tour
+
+test: install-dev
+	$(VENV)/bin/python -m pytest $(ARGS)
+
+lint: install-dev
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+
+format: install-dev
+	$(VENV)/bin/ruff check --fix .
+	$(VENV)/bin/ruff format .
+
+types: install-dev
+	$(VENV)/bin/mypy
+
+contracts: install-dev
+	$(VENV)/bin/lint-imports --no-logo
+
+wheel: install-dev
+	rm -rf dist
+	$(VENV)/bin/python -m build $(if $(shell command -v uv),--installer=uv) --outdir dist .
+	scripts/try_wheel.sh dist/*.whl
+
+check: lint types contracts test wheel
+
+clean:
+	rm -rf $(VENV) dist build .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf .coverage .coverage.* htmlcov
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

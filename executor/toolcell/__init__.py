@@ -1,0 +1,86 @@
+"""toolcell: runs one tool call for an agent, safely, and says exactly how it ended.
+
+Names are loaded when they are first asked for: inside a jail, `from toolcell import tool,
+ToolError, ToolResult` loads neither trio nor pydantic.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from toolcell._version import __version__
+
+if TYPE_CHECKING:
+    from toolcell.approval import Answer, ApprovalRequest
+    from toolcell.calls import CallContext, ToolCall
+    from toolcell.errors import ToolError
+    from toolcell.errors import ToolError as ToolFailure
+    from toolcell.executor import Executor
+    from toolcell.markers import ReadPath, WritePath
+    from toolcell.registry import Snapshot, ToolRegistry
+    from toolcell.results import Failure, ToolResult
+    from toolcell.tools import Tool, tool
+    from toolcell_policies import AccessMode, DangerLevel, Decision
+    from toolcell_sandbox.spec import Limits, Network
+
+_HOME = {
+    "AccessMode": "toolcell_policies",
+    "Answer": "toolcell.approval",
+    "ApprovalRequest": "toolcell.approval",
+    "CallContext": "toolcell.calls",
+    "DangerLevel": "toolcell_policies",
+    "Decision": "toolcell_policies",
+    "Executor": "toolcell.executor",
+    "Failure": "toolcell.results",
+    "Limits": "toolcell_sandbox.spec",
+    "Network": "toolcell_sandbox.spec",
+    "ReadPath": "toolcell.markers",
+    "Snapshot": "toolcell.registry",
+    "Tool": "toolcell.tools",
+    "ToolCall": "toolcell.calls",
+    "ToolError": "toolcell.errors",
+    "ToolRegistry": "toolcell.registry",
+    "ToolResult": "toolcell.results",
+    "WritePath": "toolcell.markers",
+    "tool": "toolcell.tools",
+}
+
+__all__ = [
+    "AccessMode",
+    "Answer",
+    "ApprovalRequest",
+    "CallContext",
+    "DangerLevel",
+    "Decision",
+    "Executor",
+    "Failure",
+    "Limits",
+    "Network",
+    "ReadPath",
+    "Snapshot",
+    "Tool",
+    "ToolCall",
+    "ToolError",
+    "ToolFailure",
+    "ToolRegistry",
+    "ToolResult",
+    "WritePath",
+    "__version__",
+    "tool",
+]
+
+
+def __getattr__(name: str) -> Any:
+    from importlib import import_module
+
+    if name == "ToolFailure":
+        name = "ToolError"
+    if name not in _HOME:
+        raise AttributeError(f"module 'toolcell' has no attribute {name!r}")
+    value = getattr(import_module(_HOME[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

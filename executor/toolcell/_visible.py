@@ -1,0 +1,45 @@
+"""Text from a tool or a model, made safe to show to a person: nothing hidden, nothing that acts."""
+
+from __future__ import annotations
+
+import json
+import unicodedata
+
+_HIDDEN = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
+
+
+def visible(text: str, *, keep: str = "") -> str:
+    """The same text with control, format, bidi and unassigned characters written as escapes.
+
+    `keep` names characters that stay, such as a newline where lines are shown as lines.
+    """
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(
+        char if char in keep or unicodedata.category(char) not in _HIDDEN else _escaped(char)
+        for char in text
+    )
+
+
+def _escaped(char: str) -> str:
+    code = ord(char)
+    if code < 0x100:
+        return {"\n": "\\n", "\r": "\\r", "\t": "\\t"}.get(char, f"\\x{code:02x}")
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def shown_value(value: object) -> str:
+    """An argument as a person should read it: text quoted, several lines as lines, all else JSON."""
+    if isinstance(value, str) and "\n" in value:
+        return "\n".join(f"    | {visible(line)}" for line in value.split("\n"))
+    return visible(json.dumps(value, ensure_ascii=False))
+
+
+def shown_call(tool_name: str, arguments: dict[str, object]) -> str:
+    """A whole call, one argument after the other, nothing left out."""
+    lines = [visible(tool_name)]
+    for name, value in arguments.items():
+        text = shown_value(value)
+        lines.append(f"  {visible(name)}:{'' if text.startswith('    |') else ' '}")
+        lines[-1] += f"\n{text}" if text.startswith("    |") else text
+    return "\n".join(lines)

@@ -1,0 +1,193 @@
+"""Asking a person: what they are shown, what they may answer, and who is asked.
+
+Anything but a clear yes is a no, each with its own code. An answer is for one plan, named by
+its hash, and is used once.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+import trio
+
+from toolcell.results import ApprovalRejected, ApprovalTimeout, ApprovalUnavailable
+from toolcell_policies import Reason
+
+if TYPE_CHECKING:
+    from toolcell_policies import Decision
+
+DEADLINE_S = 300.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApprovalRequest:
+    """What an approver is asked: the whole call, every reason, and what could be remembered.
+
+    `text` is ready to be shown: escaped, nothing left out. `stage` is "before" the run;
+    `diff` is None then.
+    """
+
+    call_id: str
+    tool_name: str
+    arguments: Mapping[str, Any]
+    level: int
+    reasons: tuple[Reason, ...]
+    plan_hash: str
+    text: str
+    remember_options: tuple[str, ...] = ()
+    stage: Literal["before", "after"] = "before"
+    diff: str | None = None
+    deadline_s: float = DEADLINE_S
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What an approver says: `once()`, `remember("session")`, `reject(why)` or `stop(why)`.
+
+    `unavailable(why)` is the answer of nobody: the call is not permitted, and no person said so.
+    """
+
+    kind: Literal["once", "remember", "reject", "stop", "unavailable"]
+    scope: str | None = None
+    why: str | None = None
+
+    @classmethod
+    def once(cls) -> Answer:
+        """Yes, to exactly this call."""
+        return cls("once")
+
+    @classmethod
+    def remember(cls, scope: Literal["session"]) -> Answer:
+        """Yes, and do not ask for the like again in this scope; only where it was offered."""
+        return cls("remember", scope=scope)
+
+    @classmethod
+    def reject(cls, why: str | None = None) -> Answer:
+        """No; `why` is told to the model."""
+        return cls("reject", why=why)
+
+    @classmethod
+    def stop(cls, why: str | None = None) -> Answer:
+        """No, and the agent should stop: the result proposes to terminate."""
+        return cls("stop", why=why)
+
+    @classmethod
+    def unavailable(cls, why: str | None = None) -> Answer:
+        """Nobody is there to answer."""
+        return cls("unavailable", why=why)
+
+
+Approver = Callable[[ApprovalRequest], Awaitable[Answer] | Answer]
+
+
+async def deny_all(request: ApprovalRequest) -> Answer:
+    """Nobody is asked: whatever needs a person is `approval_unavailable`, at once."""
+    return Answer.unavailable("no approver is configured")
+
+
+async def unsafe_approve_all(request: ApprovalRequest) -> Answer:
+    """Yes to everything that would be asked. What policy denies stays denied."""
+    return Answer.once()
+
+
+def from_callback(fn: Callable[[ApprovalRequest], Any]) -> Approver:
+    """An approver from a function, plain or async, that returns an `Answer` or a bool."""
+
+    async def approver(request: ApprovalRequest) -> Answer:
+        said = await _asked(fn, request)
+        if isinstance(said, bool):
+            return Answer.once() if said else Answer.reject()
+        return said if isinstance(said, Answer) else Answer.unavailable("the answer was no Answer")
+
+    return approver
+
+
+async def ask_terminal(request: ApprovalRequest) -> Answer:
+    """Ask on the controlling terminal: once, session, no. One question at a time."""
+    from toolcell._terminal import ask
+
+    return await ask(request)
+
+
+async def _asked(fn: Callable[[ApprovalRequest], Any], request: ApprovalRequest) -> Any:
+    """Call an approver; a plain function runs in a thread, since it may wait for a person."""
+    if inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(
+        getattr(fn, "__call__", None)  # noqa: B004  # asks whether the call is async, not if it is
+    ):
+        said = fn(request)
+    else:
+        said = await trio.to_thread.run_sync(fn, request, abandon_on_cancel=True)
+    return await said if inspect.isawaitable(said) else said
+
+
+@dataclass(slots=True)
+class SessionMemory:
+    """First uses that a person agreed to, until the executor ends."""
+
+    _keys: set[tuple[str | None, ...]] = field(default_factory=set)
+
+    def knows(self, *key: str | None) -> bool:
+        """Whether this was agreed to."""
+        return key in self._keys
+
+    def add(self, *key: str | None) -> None:
+        """Remember an agreement."""
+        self._keys.add(key)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Approved:
+    """A clear yes, for the one plan with this hash."""
+
+    plan_hash: str
+    remembered: bool = False
+
+
+async def approve(
+    approver: Approver,
+    decision: Decision,
+    request: ApprovalRequest,
+) -> tuple[Approved | ApprovalRejected | ApprovalTimeout | ApprovalUnavailable, bool]:
+    """Ask, and read the answer strictly; the second value is whether to propose termination.
+
+    A cancel while waiting goes on up. An approver that raises, answers nonsense, or remembers
+    what was not offered has not said yes.
+    """
+    said: Any = None
+    started = trio.current_time()
+    with trio.move_on_after(request.deadline_s) as scope:
+        try:
+            said = await _asked(approver, request)
+        except Exception as error:
+            return _unavailable(f"asking failed: {type(error).__name__}", decision), False
+    if scope.cancelled_caught:
+        waited_s = round(trio.current_time() - started, 3)
+        message = f"nobody answered within {request.deadline_s:g} s, so the call did not run"
+        return ApprovalTimeout(message=message, waited_s=waited_s), False
+    match said:
+        case Answer(kind="once"):
+            return Approved(plan_hash=request.plan_hash), False
+        case Answer(kind="remember", scope=where) if where in request.remember_options:
+            return Approved(plan_hash=request.plan_hash, remembered=True), False
+        case Answer(kind="remember"):
+            return _unavailable("the answer was to remember what was not offered", decision), False
+        case Answer(kind="reject" | "stop", why=why):
+            message = "a person said no" + (f": {why}" if why else "")
+            return ApprovalRejected(message=message, why=why), said.kind == "stop"
+        case Answer(kind="unavailable", why=why):
+            return _unavailable(why or "nobody is there to ask", decision), False
+        case _:
+            what = f"the approver returned {type(said).__name__}, not an Answer"
+            return _unavailable(what, decision), False
+
+
+def _unavailable(cause: str, decision: Decision) -> ApprovalUnavailable:
+    because = "; ".join(reason.text for reason in decision.reasons)
+    return ApprovalUnavailable(
+        message=f"this call needs a person's approval ({because}), and there is none: {cause}",
+        cause=cause,
+        remedy="configure an approver (Executor(approver=...)), or approve up front (--yes)",
+    )

@@ -1,0 +1,49 @@
+"""The seven tools that are there by default; their handlers run in jails like any other.
+
+Handlers import the standard library and toolcell's own light modules only: their import is paid
+in every call. What they say about themselves stands here, in the supervisor.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from toolcell.tools import Tool
+
+__all__ = ["builtin_tools"]
+
+
+@cache
+def builtin_tools() -> tuple[Tool, ...]:
+    """read_file, list_directory, search, write_file, edit_file, shell, python, in this order.
+
+    The same objects each time, so that their schemas are computed once.
+    """
+    from toolcell.builtin import edit, files, python, search, shell
+    from toolcell.tools import CommandRef, made
+    from toolcell_policies.vocabulary import AccessMode
+
+    command = CommandRef(f"{shell.__name__}:{shell.shell.__name__}")
+    return (
+        made(files.read_file, access_mode=AccessMode.READONLY, trusted=True),
+        made(files.list_directory, access_mode=AccessMode.READONLY, trusted=True),
+        made(search.search, access_mode=AccessMode.READONLY, trusted=True),
+        made(files.write_file, access_mode=AccessMode.WRITE, trusted=True),
+        made(edit.edit_file, access_mode=AccessMode.WRITE, trusted=True),
+        made(
+            shell.shell,
+            access_mode=AccessMode.EXECUTE,
+            trusted=True,
+            timeout_param="timeout_s",
+            ref=command,
+        ),
+        made(
+            python.run,
+            name="python",
+            access_mode=AccessMode.EXECUTE,
+            trusted=True,
+            timeout_param="timeout_s",
+        ),
+    )

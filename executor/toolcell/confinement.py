@@ -1,0 +1,184 @@
+"""Decision and tool to a jail: what of the host it sees, and how its handler is found there."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import os
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from toolcell.tools import CommandRef, HandlerRef, Tool
+from toolcell_policies import AccessMode
+from toolcell_sandbox import host
+from toolcell_sandbox.spec import (
+    CommandHandler,
+    Handler,
+    JailSpec,
+    Limits,
+    Mount,
+    Network,
+    PythonHandler,
+)
+
+ADAPTER = "toolcell._worker:decode"
+_WRITERS = frozenset({AccessMode.WRITE, AccessMode.EXECUTE, AccessMode.MIXED})
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Workspace:
+    """The folder that tools work in, by its real path, and what it was when it was opened.
+
+    Raises:
+        ValueError: it is no folder, or one that no tool may be given: `/`, a home, our own
+            state, the running interpreter, or something that holds one of them.
+    """
+
+    path: str
+    identity: tuple[int, int]
+
+    @classmethod
+    def open(cls, path: str, *, state_dir: str) -> Workspace:
+        """Check a folder and take its identity."""
+        real = os.path.realpath(os.fspath(path))
+        if not os.path.isdir(real):
+            raise ValueError(f"the workspace {path!r} is not a folder; name one with --workspace")
+        for what, other in (
+            ("the root folder", "/"),
+            ("your home folder", os.path.expanduser("~")),
+            ("toolcell's own state", state_dir),
+        ):
+            if _holds(real, os.path.realpath(other)):
+                raise ValueError(
+                    f"the workspace {real!r} is or holds {what}; name a project folder "
+                    "with --workspace"
+                )
+        for folder in (*host.interpreter_folders(), *host.SYSTEM_FOLDERS):
+            if _holds(folder, real):
+                raise ValueError(f"the workspace {real!r} lies in {folder!r}, which stays read-only")
+        found = os.stat(real)
+        return cls(path=real, identity=(found.st_dev, found.st_ino))
+
+
+def _holds(outer: str, inner: str) -> bool:
+    """Whether `inner` is `outer` or lies below it."""
+    return inner == outer or inner.startswith(outer.rstrip("/") + "/")
+
+
+@functools.cache
+def own_roots() -> tuple[str, ...]:
+    """The folders that toolcell's three packages lie in."""
+    import toolcell_policies
+    import toolcell_sandbox
+
+    packages = (toolcell_policies, toolcell_sandbox, sys.modules["toolcell"])
+    files = [str(package.__file__) for package in packages]
+    return tuple(dict.fromkeys(os.path.dirname(os.path.dirname(os.path.realpath(f))) for f in files))
+
+
+@functools.cache
+def library_path() -> tuple[str, ...]:
+    """What a handler may import from: site-packages and toolcell, never the caller's folder."""
+    trusted = (*host.interpreter_folders(), *own_roots(), "/usr")
+    found = [os.path.realpath(entry) for entry in sys.path[1:] if entry and os.path.isdir(entry)]
+    kept = [entry for entry in found if any(_holds(root, entry) for root in trusted)]
+    standard = os.path.realpath(os.path.dirname(os.__file__))
+    rest = [entry for entry in kept if entry != standard and not entry.endswith("lib-dynload")]
+    return tuple(dict.fromkeys((*rest, *own_roots())))
+
+
+def _protected(workspace: str) -> list[Mount]:
+    """What stays read-only inside the workspace, each of its parents pinned as a mount.
+
+    A mount cannot be renamed away (rename(2), EBUSY); a plain parent folder could be.
+    """
+    protected = (*host.interpreter_folders(), *own_roots())
+    found: list[Mount] = []
+    for folder in protected:
+        parent = os.path.dirname(folder)
+        while parent != workspace and _holds(workspace, parent):
+            if not any(_holds(other, parent) for other in protected):
+                found.append(Mount(path=parent, writable=True, owned=True))
+            parent = os.path.dirname(parent)
+    return found
+
+
+def _handler_mounts(ref: HandlerRef) -> list[Mount]:
+    if ref.file is None:
+        return []
+    if not ref.sys_path:
+        return [Mount(path=ref.file, owned=True)]
+    package = ref.module.partition(".")[0]
+    return [Mount(path=os.path.join(root, package), owned=True) for root in ref.sys_path]
+
+
+def limits_for(tool: Tool, arguments: Mapping[str, Any], limits: Limits) -> Limits:
+    """The stricter of the caller's limits, the tool's own, and the call's own timeout."""
+    if tool.limits is not None:
+        limits = limits.tightened(tool.limits)
+    asked = arguments.get(tool.timeout_param) if tool.timeout_param else None
+    for wall_s in (tool.timeout_s, asked):
+        if isinstance(wall_s, int | float) and wall_s > 0:
+            limits = dataclasses.replace(limits, wall_s=min(limits.wall_s, wall_s))
+    return limits
+
+
+def confine(
+    tool: Tool,
+    arguments: dict[str, Any],
+    *,
+    workspace: Workspace,
+    limits: Limits,
+    network: Network,
+    env: Mapping[str, str],
+    context: Mapping[str, Any],
+) -> tuple[Handler, JailSpec]:
+    """The jail that this call gets: writable only for a tool that writes or executes.
+
+    The arguments are not part of the spec; they travel with the handler.
+    """
+    writable = tool.access_mode in _WRITERS
+    mounts = [Mount(path=root, owned=True) for root in own_roots() if not root.startswith("/usr/")]
+    if writable:
+        mounts += _protected(workspace.path)
+    handler: Handler
+    cwd = workspace.path
+    if isinstance(tool.handler, CommandRef):
+        argv, folder = tool.handler.command(arguments)
+        cwd = os.path.normpath(os.path.join(cwd, folder))
+        handler = CommandHandler(argv=argv)
+    else:
+        ref = tool.handler
+        mounts += _handler_mounts(ref)
+        handler = PythonHandler(
+            module=ref.module,
+            qualname=ref.qualname,
+            arguments=arguments,
+            file=ref.file,
+            digest=ref.digest,
+            sys_path=(*ref.sys_path, *library_path()),
+            adapter=ADAPTER,
+            context=context,
+            hidden=(os.path.dirname(os.path.realpath(__file__)) + os.sep,),
+        )
+    spec = JailSpec(
+        workspace=workspace.path,
+        workspace_identity=workspace.identity,
+        workspace_writable=writable,
+        cwd=cwd,
+        mounts=_without_duplicates(mounts),
+        env={**host.base_environment(), **env},
+        limits=limits,
+        network=network,
+    )
+    return handler, spec
+
+
+def _without_duplicates(mounts: list[Mount]) -> tuple[Mount, ...]:
+    """One mount a path; read-only wins over a pinned, writable parent."""
+    kept: dict[str, Mount] = {}
+    for mount in mounts:
+        if mount.path not in kept or not mount.writable:
+            kept[mount.path] = mount
+    return tuple(kept.values())

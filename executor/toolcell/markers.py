@@ -1,0 +1,82 @@
+"""What a handler writes beside its annotations, and what it may return. Light: runs in jails."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+__all__ = ["RETURNED", "Above", "AtLeast", "PathRole", "ReadPath", "Returned", "WritePath"]
+
+RETURNED = "__toolcell_returned__"
+"""The one key of the object that `Returned` becomes on its way out of the jail."""
+
+
+class PathRole(StrEnum):
+    """What a tool does with the path in an argument. The gate checks it before the jail starts."""
+
+    READ = "read"
+    WRITE = "write"
+
+    @property
+    def note(self) -> str:
+        """The words that the JSON Schema says about such an argument."""
+        return f"a path to {self.value}, relative to the workspace or absolute"
+
+    def __get_pydantic_json_schema__(self, core_schema: Any, handler: Any) -> dict[str, Any]:
+        return {"type": "string", "description": self.note}
+
+
+ReadPath = Annotated[Path, PathRole.READ]
+"""An argument that names a file or folder to read. JSON: a string; handler: a `Path`."""
+
+WritePath = Annotated[Path, PathRole.WRITE]
+"""An argument that names a file or folder to write. It makes the tool's access mode `write`."""
+
+
+class AtLeast:
+    """`Annotated[int, AtLeast(1)]`: the schema's `minimum`, without pydantic in the jail."""
+
+    keyword = "minimum"
+    __slots__ = ("value",)
+
+    def __init__(self, value: float) -> None:
+        self.value = value
+
+    def __get_pydantic_json_schema__(self, core_schema: Any, handler: Any) -> dict[str, Any]:
+        return {**handler(core_schema), self.keyword: self.value}
+
+
+class Above(AtLeast):
+    """`Annotated[float, Above(0)]`: the schema's `exclusiveMinimum`."""
+
+    keyword = "exclusiveMinimum"
+    __slots__ = ()
+
+
+class Returned:
+    """A handler's value together with what should be said about it.
+
+    `output` is the value, as if it had been returned alone. `metadata` is merged into the
+    result's. `content` is what the model sees instead of the rendered output; None means
+    rendered. Leaves the jail as `{RETURNED: {"output", "metadata", "content"}}`, which any
+    handler could also return by hand: it is a convenience, and no claim in it is trusted.
+    """
+
+    __slots__ = ("content", "metadata", "output")
+
+    def __init__(
+        self,
+        output: object,
+        metadata: Mapping[str, object] | None = None,
+        content: str | None = None,
+    ) -> None:
+        self.output = output
+        self.metadata = dict(metadata or {})
+        self.content = content
+
+    def as_json(self) -> dict[str, dict[str, object]]:
+        """The object that crosses the private channel."""
+        found = {"output": self.output, "metadata": self.metadata, "content": self.content}
+        return {RETURNED: found}

@@ -1,0 +1,222 @@
+"""JSON Schemas of tools: built from functions, checked, and used to validate arguments.
+
+One road for every tool: whatever made the schema, arguments are validated against it by
+`jsonschema_rs` with a linear-time regex engine and without network.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import jsonschema_rs
+
+from toolcell import _problems
+from toolcell._arguments import NotPlain, Repairer, kind, read
+from toolcell.results import InvalidArguments
+
+if TYPE_CHECKING:
+    from toolcell.tools import Tool
+
+__all__ = ["Compiled", "Validated", "check_foreign", "check_schema", "input_schema", "validate"]
+
+FOREIGN_BYTES: Final = 64 << 10
+FOREIGN_DEPTH: Final = 24
+FOREIGN_NODES: Final = 20_000
+"""How many places a foreign schema may have when every `$ref` is followed: it bounds time too."""
+
+_MAPS: Final = ("properties", "$defs", "definitions", "patternProperties", "dependentSchemas")
+_LISTS: Final = ("anyOf", "oneOf", "allOf", "prefixItems")
+_SINGLES: Final = (
+    "items", "additionalProperties", "not", "if", "then", "else", "contains", "propertyNames",
+    "unevaluatedItems", "unevaluatedProperties", "additionalItems", "contentSchema",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Validated:
+    """Arguments that the schema accepts, as plain JSON values, and what was repaired to get there.
+
+    Each repair is `{"path", "from", "to", "why"}`. Defaults are not filled in.
+    """
+
+    arguments: dict[str, Any]
+    repairs: tuple[dict[str, str], ...] = ()
+
+
+class Compiled:
+    """An input schema, ready to validate with. Stateless once made."""
+
+    __slots__ = ("_validator", "names", "schema")
+
+    def __init__(self, schema: dict[str, Any]) -> None:
+        try:
+            self._validator = jsonschema_rs.Draft202012Validator(
+                schema,
+                validate_formats=True,
+                pattern_options=jsonschema_rs.RegexOptions(size_limit=1 << 20),
+                offline=True,
+            )
+        except (jsonschema_rs.ValidationError, jsonschema_rs.ReferencingError, ValueError) as error:
+            reason = str(error).strip().splitlines()[0][:300]
+            raise ValueError(f"not a usable JSON Schema (2020-12): {reason}") from None
+        self.schema = schema
+        self.names: tuple[str, ...] = tuple(schema.get("properties", {}))
+
+    def accepts(self, value: object) -> bool:
+        """Whether the value is valid as it stands."""
+        return self._validator.is_valid(value)
+
+    def problems(self, value: object) -> list[dict[str, str]]:
+        """What is wrong with the value, at most twenty places."""
+        return _problems.problems(self._validator.iter_errors(value), self.names, self.schema)
+
+
+def validate(
+    tool: Tool, arguments: Mapping[str, Any] | str | bytes
+) -> Validated | InvalidArguments:
+    """Check a call's arguments, given as JSON values or as JSON text.
+
+    What is valid is not touched. Else lossless repairs are tried, each recorded. The values
+    handed on are a copy of plain JSON values: strings without NUL, integers within 64 bits,
+    finite numbers, nested at most 64 deep.
+    """
+    compiled = tool.compiled
+    try:
+        plain = read(arguments)
+    except NotPlain as error:
+        found = {"path": error.path, "message": str(error), "given": error.given}
+        return _invalid(tool.name, [found], compiled.names, ())
+    if not isinstance(plain, dict):
+        found = {"path": "", "message": "expected one JSON object", "given": kind(plain)}
+        return _invalid(tool.name, [found], compiled.names, ())
+    repairer = Repairer(compiled.schema, loose=not compiled.accepts(plain))
+    repaired = repairer.repaired(plain, compiled.schema)
+    repairs = tuple(repairer.repairs)
+    if compiled.accepts(repaired):
+        return Validated(repaired, repairs)
+    return _invalid(tool.name, compiled.problems(repaired), compiled.names, repairs)
+
+
+def _invalid(
+    name: str,
+    found: list[dict[str, str]],
+    names: tuple[str, ...],
+    repairs: tuple[dict[str, str], ...],
+) -> InvalidArguments:
+    return InvalidArguments(
+        message=_problems.sentence(name, found, names),
+        problems=tuple(found),
+        valid_names=names,
+        repairs=repairs,
+    )
+
+
+def input_schema(target: Tool | Callable[..., Any]) -> dict[str, Any]:
+    """The JSON Schema of a tool, or of a function's parameters: a closed object.
+
+    Raises:
+        TypeError: a parameter's type has no JSON form; the message names it.
+        ValueError: providers would reject the schema; the message says where and why.
+    """
+    from toolcell.tools import Tool
+
+    if isinstance(target, Tool):
+        return target.input_schema
+    from toolcell._build import built
+
+    schema = built(target)
+    try:
+        check_schema(schema)
+    except ValueError as error:
+        raise ValueError(f"{target.__name__}: {error}") from None
+    return schema
+
+
+def check_schema(schema: dict[str, Any]) -> None:
+    """Refuse what providers reject: tuples and arrays without a type for their items.
+
+    Raises:
+        ValueError: names the place, the reason and the way out.
+    """
+    if schema.get("type") != "object":
+        raise ValueError("an input schema describes one object: type must be object")
+    for path, node in _walk(schema):
+        if "prefixItems" in node or isinstance(node.get("items"), list):
+            why = "providers reject arrays whose places have types of their own"
+            raise ValueError(f"{path}: a tuple; {why}: take a list of one type, or an object")
+        types = node.get("type")
+        if (types == "array" or (isinstance(types, list) and "array" in types)) and (
+            node.get("items") in (None, True, {})
+        ):
+            why = "providers reject arrays without a type for their items"
+            raise ValueError(f"{path}: an untyped array; {why}: write list[str] or the like")
+
+
+def check_foreign(schema: object) -> dict[str, Any]:
+    """An untrusted schema, bounded in size and in the time it can cost, closed at the top.
+
+    Raises:
+        ValueError: too large, too deep, recursive, remote, or no JSON Schema.
+    """
+    if not isinstance(schema, dict):
+        raise ValueError("an input schema is a JSON object")
+    try:
+        text = json.dumps(read(schema))
+    except NotPlain as error:
+        raise ValueError(f"the schema is not plain JSON: {error}") from None
+    if len(text) > FOREIGN_BYTES:
+        raise ValueError(f"the schema is larger than {FOREIGN_BYTES} bytes")
+    found: dict[str, Any] = json.loads(text)
+    _cost(found, found, (), 0)
+    check_schema(found)
+    found.setdefault("additionalProperties", False)
+    Compiled(found)
+    return found
+
+
+def _cost(node: object, root: dict[str, Any], refs: tuple[str, ...], total: int) -> int:
+    """How many places a schema has with every reference followed; refuses what could be endless."""
+    if len(refs) > FOREIGN_DEPTH:
+        raise ValueError(f"the schema is nested deeper than {FOREIGN_DEPTH}")
+    total += 1
+    if total > FOREIGN_NODES:
+        raise ValueError(
+            f"the schema has more than {FOREIGN_NODES} places once references are followed"
+        )
+    if not isinstance(node, dict):
+        return total
+    if any(key in node for key in ("$dynamicRef", "$recursiveRef", "$id", "$anchor", "$schema")):
+        node_keys = ", ".join(key for key in node if key.startswith("$"))
+        raise ValueError(f"the schema uses {node_keys}; only $ref to #/$defs is allowed")
+    ref = node.get("$ref")
+    if ref is not None:
+        defs = root.get("$defs", {})
+        name = ref.removeprefix("#/$defs/") if isinstance(ref, str) else ""
+        if f"#/$defs/{name}" != ref or not isinstance(defs, dict) or name not in defs:
+            raise ValueError("the schema has a $ref to something else than its own #/$defs")
+        if ref in refs:
+            raise ValueError(f"the schema is recursive at {ref}")
+        total = _cost(defs[name], root, (*refs, ref), total)
+    for _, below in _below(node):
+        total = _cost(below, root, (*refs, ""), total)
+    return total
+
+
+def _below(node: dict[str, Any]) -> Iterator[tuple[str, object]]:
+    for key in _MAPS:
+        if isinstance(below := node.get(key), dict):
+            yield from ((f"{key}.{name}", item) for name, item in below.items())
+    for key in _LISTS:
+        if isinstance(below := node.get(key), list):
+            yield from ((f"{key}[{n}]", item) for n, item in enumerate(below))
+    yield from ((key, node[key]) for key in _SINGLES if key in node)
+
+
+def _walk(node: object, path: str = "$") -> Iterator[tuple[str, dict[str, Any]]]:
+    if isinstance(node, dict):
+        yield path, node
+        for name, below in _below(node):
+            yield from _walk(below, f"{path}.{name}")

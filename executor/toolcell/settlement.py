@@ -1,0 +1,153 @@
+"""From a jail's outcome to the one result: output validated, content worded for the model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+
+from toolcell.calls import ToolCall
+from toolcell.markers import RETURNED
+from toolcell.results import Denied, Failure, InvalidOutput, ToolResult
+from toolcell.schema import Compiled
+from toolcell.tools import CommandRef, HandlerRef, Tool
+from toolcell_policies import Decision
+from toolcell_sandbox import JailOutcome
+from toolcell_sandbox.failures import Exception as RaisedException
+
+PYTHON_TOOL = "toolcell.builtin.python"
+
+
+def refused(
+    call: ToolCall,
+    failure: Failure,
+    *,
+    tool_name: str | None = None,
+    decision: Decision | None = None,
+    repairs: tuple[dict[str, str], ...] = (),
+    terminate: bool = False,
+) -> ToolResult:
+    """The result of a call that never reached a jail."""
+    return ToolResult(
+        call_id=call.call_id,
+        tool_name=tool_name or call.name,
+        success=False,
+        content=_error_text(failure),
+        error=failure,
+        decision=decision,
+        repairs=repairs,
+        terminate=terminate,
+    )
+
+
+def settle(
+    call: ToolCall,
+    tool: Tool,
+    outcome: JailOutcome,
+    *,
+    decision: Decision,
+    repairs: tuple[dict[str, str], ...],
+) -> ToolResult:
+    """The result of a call that ran, or whose jail could not be built."""
+    failure: Any = outcome.failure
+    output, metadata, content = _returned(outcome.value)
+    if failure is None and tool.output_schema is not None:
+        failure = _invalid(tool, output)
+    if _shows_streams(tool):
+        output = _with_streams(tool, outcome, output)
+    if outcome.unconfirmed is not None:
+        metadata["unconfirmed_result"] = outcome.unconfirmed
+    if failure is None:
+        if content is None:
+            content = _streams_text(outcome) if _shows_streams(tool) else _plain_text(output)
+    else:
+        streams = _streams_text(outcome)
+        content = f"{streams}\n{_error_text(failure)}".strip() if streams else _error_text(failure)
+    return ToolResult(
+        call_id=call.call_id,
+        tool_name=tool.name,
+        success=failure is None,
+        content=content,
+        output=output if failure is None else None,
+        error=failure,
+        metadata=metadata,
+        exit_code=outcome.exit_code,
+        repairs=repairs,
+        stdout=outcome.stdout,
+        stderr=outcome.stderr,
+        usage=outcome.usage,
+        decision=decision,
+        receipt=outcome.receipt,
+    )
+
+
+def _returned(value: Any) -> tuple[Any, dict[str, Any], str | None]:
+    """A `Returned` apart: output, metadata, content. Anything else is the output itself."""
+    if not (isinstance(value, dict) and value.keys() == {RETURNED}):
+        return value, {}, None
+    inner = value[RETURNED]
+    if not isinstance(inner, dict):
+        return value, {}, None
+    metadata, content = inner.get("metadata"), inner.get("content")
+    return (
+        inner.get("output"),
+        dict(metadata) if isinstance(metadata, dict) else {},
+        content if isinstance(content, str) else None,
+    )
+
+
+def _invalid(tool: Tool, output: Any) -> InvalidOutput | None:
+    problems = Compiled(tool.output_schema or {}).problems(output)
+    if not problems:
+        return None
+    first = problems[0]
+    return InvalidOutput(
+        message=f"{tool.name} returned what its output schema does not allow, at "
+        f"{first.get('path') or 'the top'}: {first.get('message')}",
+        problems=tuple(problems),
+    )
+
+
+def _shows_streams(tool: Tool) -> bool:
+    """Whether what it prints is what it is called for: a command, or the `python` tool."""
+    if isinstance(tool.handler, HandlerRef):
+        return tool.trusted and tool.handler.module == PYTHON_TOOL
+    return True
+
+
+def _with_streams(tool: Tool, outcome: JailOutcome, output: Any) -> dict[str, Any]:
+    streams = {"stdout": outcome.stdout.text(), "stderr": outcome.stderr.text()}
+    if isinstance(tool.handler, CommandRef):
+        return {"exit_code": outcome.exit_code, **streams}
+    return {**(output if isinstance(output, Mapping) else {"value": output}), **streams}
+
+
+def _streams_text(outcome: JailOutcome) -> str:
+    """What a program said, then how it ended, as a model can act on it."""
+    parts = [outcome.stdout.text().rstrip("\n"), outcome.stderr.text().rstrip("\n")]
+    if outcome.failure is None and outcome.exit_code is not None:
+        parts.append(f"exit code {outcome.exit_code}")
+    value = outcome.value
+    if isinstance(value, Mapping) and value.get("value") is not None:
+        parts.append(_plain_text(value["value"]))
+    return "\n".join(part for part in parts if part)
+
+
+def _plain_text(value: Any) -> str:
+    """Text as it is, otherwise compact JSON; nothing for None."""
+    if value is None:
+        return ""
+    return value if isinstance(value, str) else orjson.dumps(value).decode()
+
+
+def _error_text(failure: Failure) -> str:
+    lines = [f"error: {failure.kind}: {failure.message}"]
+    if isinstance(failure, RaisedException) and failure.traceback:
+        lines.append(failure.traceback.rstrip())
+    if isinstance(failure, Denied):
+        lines += [f"- {reason.text}" for reason in failure.reasons]
+    hint = getattr(failure, "hint", None)
+    lines += [f"hint: {hint}"] if hint else []
+    lines += [f"what would help: {failure.remedy}"] if failure.remedy else []
+    return "\n".join(lines)

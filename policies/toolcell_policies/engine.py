@@ -1,0 +1,194 @@
+"""decide(): facts in, a decision out. Pure, total, and explained.
+
+`check` and the executor call this same function. It is a list of small passes
+over the facts; each says what level it asks for, whether it denies, and why.
+None stops another: every reason is listed. The strictest word wins, so a pass
+can be added, and can only raise.
+
+Codes of the reasons given here; those of paths are in `paths.py`:
+
+| code | when |
+|---|---|
+| `access_readonly` | level 0: the tool only reads |
+| `access_network` | level 1: the tool speaks to the network it was given |
+| `access_write` | level 2: the tool writes |
+| `access_execute`, `access_mixed` | level 3: it runs what it is told, or does all of these |
+| `danger_medium`, `danger_high` | level 2: the tool says that it can do harm |
+| `danger_critical` | level 3: the tool says that it can do great harm |
+| `level_required` | the tool, or what is known of it, asks for a level of its own |
+| `network_host` | level 3: the jail shares the host's network |
+| `network_unknown` | level 3: a network that nobody here knows |
+| `call_too_long` | level 3: too long to be shown whole to an approver |
+| `granted_first_use` | a level 2 call was agreed to before, in this session |
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from .decision import Decision, Outcome, Reason
+from .paths import PathVerdict
+from .vocabulary import LEVEL_ALWAYS, LEVEL_AUTO, LEVEL_FIRST_USE, AccessMode, DangerLevel
+
+# Nobody reads more than this before saying yes.
+DISPLAY_BYTES_MAX: Final = 64 * 1024
+
+_REMEDY_APPROVER: Final = "an approver (`approver=` / `--yes`)"
+_REMEDIES: Final = {
+    "path_empty": "name a path; '.' is the workspace",
+    "path_too_long": "use a shorter path, relative to the workspace",
+    "path_too_deep": "use a shorter path, relative to the workspace",
+    "path_control_character": "write the path in plain visible characters",
+    "path_hidden_character": "write the path in plain visible characters",
+    "path_disguised_separator": "write the path in plain visible characters",
+    "path_not_text": "write the path in plain visible characters",
+    "path_expansion": "write the path out, relative to the workspace",
+    "path_outside_workspace": "use a path inside the workspace",
+    "path_magic_link": "use a path inside the workspace",
+    "path_link_loop": "use a path without links",
+    "path_unresolvable": "use a path inside the workspace that can be reached",
+    "path_workspace_unresolvable": "give a workspace that exists and can be reached",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """All that a decision is made from: nothing else is looked at."""
+
+    tool_name: str
+    access_mode: AccessMode
+    danger: DangerLevel
+    # The level that the tool's dialect, or its origin, asks for by itself
+    # (an untrusted pack: 3). It can only raise; outside 0 to 3 it is clamped.
+    permission_level: int = LEVEL_AUTO
+    # Each path argument in each role, already resolved. None is no objection.
+    paths: tuple[PathVerdict, ...] = ()
+    # The jail's network: "none", "loopback" or "host".
+    network: str = "none"
+    # Whether a level 2 call of this shape was agreed to in this session.
+    granted_first_use: bool = False
+    plan_hash: str
+    # How long the call is when shown whole to an approver.
+    display_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Finding:
+    level: int = LEVEL_AUTO
+    denied: bool = False
+    reasons: tuple[Reason, ...] = ()
+
+
+def _found(level: int, code: str, text: str) -> _Finding:
+    return _Finding(level=level, reasons=(Reason(code=code, text=text),))
+
+
+_NOTHING: Final = _Finding()
+
+
+def _paths(facts: Facts) -> _Finding:
+    return _Finding(
+        level=max((verdict.level_floor for verdict in facts.paths), default=LEVEL_AUTO),
+        denied=any(verdict.denied for verdict in facts.paths),
+        reasons=tuple(reason for verdict in facts.paths for reason in verdict.reasons),
+    )
+
+
+_ACCESS_TEXTS: Final = {
+    AccessMode.READONLY: "only reads",
+    AccessMode.NETWORK: "uses the network",
+    AccessMode.WRITE: "writes to the workspace",
+    AccessMode.EXECUTE: "runs commands or code",
+    AccessMode.MIXED: "may read, write, run code and use the network",
+}
+
+
+def _access(facts: Facts) -> _Finding:
+    mode = facts.access_mode
+    text = f"{facts.tool_name} {_ACCESS_TEXTS[mode]}"
+    return _found(mode.approval_level(), f"access_{mode.value}", text)
+
+
+def _danger(facts: Facts) -> _Finding:
+    level = facts.danger.approval_level()
+    if level == LEVEL_AUTO:
+        return _NOTHING
+    text = f"{facts.tool_name} is marked as {facts.danger.value} danger"
+    return _found(level, f"danger_{facts.danger.value}", text)
+
+
+def _required_level(facts: Facts) -> _Finding:
+    level = max(LEVEL_AUTO, min(LEVEL_ALWAYS, facts.permission_level))
+    if level == LEVEL_AUTO:
+        return _NOTHING
+    return _found(level, "level_required", f"{facts.tool_name} is to be used at level {level}")
+
+
+def _network(facts: Facts) -> _Finding:
+    if facts.network in ("none", "loopback"):
+        return _NOTHING
+    if facts.network == "host":
+        return _found(LEVEL_ALWAYS, "network_host", "the call shares the host's network")
+    return _found(LEVEL_ALWAYS, "network_unknown", "the call asks for a network nobody knows")
+
+
+def _length(facts: Facts) -> _Finding:
+    if facts.display_bytes <= DISPLAY_BYTES_MAX:
+        return _NOTHING
+    text = (
+        f"the call is too long to be shown whole "
+        f"({facts.display_bytes:,} bytes; {DISPLAY_BYTES_MAX:,} can be)"
+    )
+    return _found(LEVEL_ALWAYS, "call_too_long", text)
+
+
+# The hard floor first, then what raises the level. Rules, ceilings and the run's
+# state will be passes like these; what lowers a level comes after all of them.
+_PASSES: Final[tuple[Callable[[Facts], _Finding], ...]] = (
+    _paths,
+    _access,
+    _danger,
+    _required_level,
+    _network,
+    _length,
+)
+
+
+def decide(facts: Facts) -> Decision:
+    """Decide whether a call may run, has to be asked about, or may not run.
+
+    Never raises for any facts, does nothing but compute, and gives the same
+    answer for the same facts. The level is the highest that any pass asks for:
+    0 and 1 are allowed (1 is to be logged), 2 is allowed once it was granted
+    and asked before that, 3 is asked each time and never remembered. A path
+    that is denied denies the call, whatever was granted.
+    """
+    findings = [look(facts) for look in _PASSES]
+    level = max(finding.level for finding in findings)
+    reasons = tuple(reason for finding in findings for reason in finding.reasons)
+    if any(finding.denied for finding in findings):
+        return Decision(
+            outcome=Outcome.DENY,
+            level=level,
+            reasons=reasons,
+            plan_hash=facts.plan_hash,
+            remedy=_remedy(reasons),
+        )
+    if level == LEVEL_FIRST_USE and facts.granted_first_use:
+        text = f"{facts.tool_name} was agreed to before, in this session"
+        reasons = (*reasons, Reason(code="granted_first_use", text=text))
+    elif level >= LEVEL_FIRST_USE:
+        return Decision(
+            outcome=Outcome.ASK,
+            level=level,
+            reasons=reasons,
+            plan_hash=facts.plan_hash,
+            remember_options=("session",) if level == LEVEL_FIRST_USE else (),
+            remedy=_REMEDY_APPROVER,
+        )
+    return Decision(outcome=Outcome.ALLOW, level=level, reasons=reasons, plan_hash=facts.plan_hash)
+
+
+def _remedy(reasons: tuple[Reason, ...]) -> str | None:
+    found = dict.fromkeys(_REMEDIES[one.code] for one in reasons if one.code in _REMEDIES)
+    return "; ".join(found) or None
