@@ -8,10 +8,13 @@ from typing import Any
 from pydantic import ConfigDict, Field, TypeAdapter, create_model
 from pydantic.errors import PydanticUserError
 from pydantic.json_schema import GenerateJsonSchema
+from pydantic_core import SchemaError
 
 from toolcell._docstring import parameters as described
 from toolcell._signature import MISSING, Parameter, signature, unwrapped
 from toolcell.markers import PathRole
+
+_UNUSABLE = (PydanticUserError, SchemaError)
 
 
 class _Generator(GenerateJsonSchema):
@@ -41,7 +44,7 @@ def built(function: Callable[..., Any]) -> dict[str, Any]:
     try:
         model = create_model("Arguments", __config__=ConfigDict(extra="forbid"), **fields)
         schema = model.model_json_schema(by_alias=True, schema_generator=_Generator)
-    except PydanticUserError:
+    except _UNUSABLE:
         raise TypeError(f"{function.__name__}: {_blamed(found)}") from None
     root = {"$defs": schema.get("$defs", {})}
     clean = _cleaned(schema, root, ())
@@ -61,10 +64,10 @@ def _blamed(parameters: tuple[Parameter, ...]) -> str:
     for parameter in parameters:
         try:
             TypeAdapter(parameter.annotation).json_schema(schema_generator=_Generator)
-        except PydanticUserError as error:
-            why = str(error).splitlines()[0]
-            return f"the type of parameter {parameter.name} has no JSON form: {why}"
-    return "its parameters have no JSON form"
+        except _UNUSABLE as error:
+            why = " ".join(str(error).split())[:300]
+            return f"the type of parameter {parameter.name} has no usable JSON form: {why}"
+    return "its parameters have no usable JSON form"
 
 
 def _note_path(schema: dict[str, Any], parameter: Parameter, said: str | None) -> None:

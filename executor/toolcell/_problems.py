@@ -7,7 +7,8 @@ import json
 from itertools import islice
 from typing import Any, Final
 
-from toolcell._arguments import accepted, joined, kind, shown_name
+from toolcell._arguments import joined, kind, shown_name
+from toolcell._repairs import accepted
 
 PROBLEMS_MAX: Final = 20
 Problem = dict[str, str]

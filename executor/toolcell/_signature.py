@@ -5,7 +5,7 @@ from __future__ import annotations
 import types
 import typing
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from pathlib import Path, PurePath
+from pathlib import PurePath
 from typing import Annotated, Any, Final, Literal, NamedTuple, Union, get_args, get_origin
 
 from toolcell.markers import PathRole
@@ -126,11 +126,6 @@ def admits_none(annotation: Any) -> bool:
     if origin in (Union, types.UnionType):
         return any(map(admits_none, args))
     return annotation is None or annotation is type(None)
-
-
-def is_path(annotation: Any) -> bool:
-    """Whether the annotation, without its marks, is `pathlib.Path`."""
-    return annotation is Path
 
 
 def _hints(function: types.FunctionType, names: Sequence[str]) -> dict[str, Any]:

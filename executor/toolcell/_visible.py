@@ -29,7 +29,7 @@ def _escaped(char: str) -> str:
 
 
 def shown_value(value: object) -> str:
-    """An argument as a person should read it: text quoted, several lines as lines, all else JSON."""
+    """An argument as a person reads it: text quoted, several lines as lines, all else JSON."""
     if isinstance(value, str) and "\n" in value:
         return "\n".join(f"    | {visible(line)}" for line in value.split("\n"))
     return visible(json.dumps(value, ensure_ascii=False))

@@ -6,6 +6,7 @@ call waits for another's event loop; what comes together is made durable togethe
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import json
 import os
@@ -81,9 +82,7 @@ class Audit:
             "kind": kind,
             "time": now,
         }
-        pending = _Pending(
-            json.dumps(entry).encode() + b"\n", trio.lowlevel.current_trio_token()
-        )
+        pending = _Pending(json.dumps(entry).encode() + b"\n", trio.lowlevel.current_trio_token())
         if self._thread is None:
             raise OSError("the executor is not open: use `async with Executor(...)`")
         self._queue.put(pending)
@@ -116,7 +115,6 @@ class Audit:
 
 
 def _tell(token: trio.lowlevel.TrioToken, done: Callable[[], object]) -> None:
-    try:
+    # A loop that is gone waits for nothing; the record is written all the same.
+    with contextlib.suppress(trio.RunFinishedError):
         token.run_sync_soon(done)
-    except trio.RunFinishedError:
-        pass  # The loop that waited is gone; the record is written all the same.

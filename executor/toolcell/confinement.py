@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from toolcell.tools import CommandRef, HandlerRef, Tool
-from toolcell_policies import AccessMode
+from toolcell_policies import AccessMode, Protection, SensitiveList, default_sensitive_list
 from toolcell_sandbox import host
 from toolcell_sandbox.spec import (
     CommandHandler,
@@ -56,7 +56,9 @@ class Workspace:
                 )
         for folder in (*host.interpreter_folders(), *host.SYSTEM_FOLDERS):
             if _holds(folder, real):
-                raise ValueError(f"the workspace {real!r} lies in {folder!r}, which stays read-only")
+                raise ValueError(
+                    f"the workspace {real!r} lies in {folder!r}, which stays read-only"
+                )
         found = os.stat(real)
         return cls(path=real, identity=(found.st_dev, found.st_ino))
 
@@ -74,7 +76,9 @@ def own_roots() -> tuple[str, ...]:
 
     packages = (toolcell_policies, toolcell_sandbox, sys.modules["toolcell"])
     files = [str(package.__file__) for package in packages]
-    return tuple(dict.fromkeys(os.path.dirname(os.path.dirname(os.path.realpath(f))) for f in files))
+    return tuple(
+        dict.fromkeys(os.path.dirname(os.path.dirname(os.path.realpath(f))) for f in files)
+    )
 
 
 @functools.cache
@@ -113,6 +117,32 @@ def _handler_mounts(ref: HandlerRef) -> list[Mount]:
     return [Mount(path=os.path.join(root, package), owned=True) for root in ref.sys_path]
 
 
+def library_mounts() -> tuple[Mount, ...]:
+    """What `library_path` names beyond the interpreter's own folders, read-only."""
+    shown = (*host.interpreter_folders(), "/usr")
+    return tuple(
+        Mount(path=path, owned=True)
+        for path in dict.fromkeys((*own_roots(), *library_path()))
+        if not any(_holds(folder, path) for folder in shown)
+    )
+
+
+def protected_list(state_dir: str) -> SensitiveList:
+    """The sensitive paths, with what only this process knows: our state, agents, our code."""
+    own = default_sensitive_list().with_paths(
+        [os.path.abspath(state_dir), os.path.realpath(state_dir)],
+        id="toolcell.state",
+        category="toolcell's own state",
+    )
+    agent = os.environ.get("SSH_AUTH_SOCK")
+    if agent and os.path.isabs(agent):
+        own = own.with_paths([agent], id="ssh.agent", category="ssh, remote")
+    running = (*host.interpreter_folders(), *own_roots())
+    return own.with_paths(
+        running, id="toolcell.running", category="the running interpreter", kind=Protection.SEALED
+    )
+
+
 def limits_for(tool: Tool, arguments: Mapping[str, Any], limits: Limits) -> Limits:
     """The stricter of the caller's limits, the tool's own, and the call's own timeout."""
     if tool.limits is not None:
@@ -139,7 +169,7 @@ def confine(
     The arguments are not part of the spec; they travel with the handler.
     """
     writable = tool.access_mode in _WRITERS
-    mounts = [Mount(path=root, owned=True) for root in own_roots() if not root.startswith("/usr/")]
+    mounts = list(library_mounts())
     if writable:
         mounts += _protected(workspace.path)
     handler: Handler

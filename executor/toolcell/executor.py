@@ -1,6 +1,6 @@
 """The road of one call, straight down:
 
-    resolve → validate → decide → approve → confine → run → settle
+resolve → validate → decide → approve → confine → run → settle
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ import dataclasses
 import logging
 import os
 import traceback
-from collections.abc import Iterable, Mapping
-from typing import Any, Self
+from collections.abc import AsyncIterable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import trio
 
@@ -25,8 +25,8 @@ from toolcell.approval import (
 )
 from toolcell.audit import Audit
 from toolcell.calls import CallContext, ToolCall, new_call_id
-from toolcell.confinement import Workspace, confine, limits_for
-from toolcell.registry import Snapshot, ToolRegistry
+from toolcell.confinement import Workspace, confine, limits_for, protected_list
+from toolcell.registry import ToolRegistry
 from toolcell.results import (
     Denied,
     ExecutorError,
@@ -46,13 +46,17 @@ from toolcell_policies import (
     Reason,
     check_path,
     decide,
-    default_sensitive_list,
     plan_hash,
 )
 from toolcell_sandbox import run_in_jail
 from toolcell_sandbox.spec import Limits, Network
 
+if TYPE_CHECKING:
+    from toolcell_sandbox._call import Sink
+
 _log = logging.getLogger("toolcell")
+
+Stdin = bytes | AsyncIterable[bytes] | None
 
 CONCURRENT_CALLS = 64
 """Calls at once unless `max_concurrency` says otherwise: each holds some ten descriptors."""
@@ -77,6 +81,13 @@ class _Plan:
     limits: Limits
     paths: tuple[PathVerdict, ...]
     decision: Decision
+
+
+class _Streams(NamedTuple):
+    """What a caller joins to a handler's own streams."""
+
+    stdin: Stdin
+    sink: Sink | None
 
 
 class Executor:
@@ -128,7 +139,7 @@ class Executor:
         self._approver = approver
         self._memory = SessionMemory()
         self._homes = _homes()
-        self._sensitive = default_sensitive_list()
+        self._sensitive = protected_list(self.state_dir)
         self._audit = Audit(self.state_dir)
         self._slots = trio.CapacityLimiter(max_concurrency or CONCURRENT_CALLS)
 
@@ -149,8 +160,13 @@ class Executor:
         call_id: str | None = None,
         context: CallContext | None = None,
         limits: Limits | None = None,
+        stdin: Stdin = None,
+        sink: Sink | None = None,
     ) -> ToolResult:
         """Run one call and return how it ended, whatever the tool or the model did.
+
+        `stdin` is fed to the handler, None is nothing to read; `sink` is awaited with each chunk
+        of output as it comes. Neither is part of what is decided.
 
         Leaves two records: an intent before anything else, one terminal at the end. Cancelled,
         it kills the tree, waits until it is gone, writes the terminal record, and lets
@@ -165,7 +181,8 @@ class Executor:
         except OSError as error:
             return refused(call, _defect(error, "the audit log takes no record, so nothing runs"))
         try:
-            result = await self._guarded(call, context, limits or self.limits)
+            streams = _Streams(stdin, sink)
+            result = await self._guarded(call, context, limits or self.limits, streams)
             kind = None if result.error is None else result.error.kind
         finally:
             unrecorded = await self._end(call, kind)
@@ -180,16 +197,20 @@ class Executor:
             return _defect(error, "the call ended, and its end could not be recorded")
         return None
 
-    async def _guarded(self, call: ToolCall, context: CallContext, limits: Limits) -> ToolResult:
+    async def _guarded(
+        self, call: ToolCall, context: CallContext, limits: Limits, streams: _Streams
+    ) -> ToolResult:
         """The road, with our own defects as a typed ending."""
         try:
             await trio.lowlevel.checkpoint()
-            return await self._road(call, context, limits)
-        except Exception as error:
+            return await self._road(call, context, limits, streams)
+        except Exception as error:  # noqa: BLE001  # our own defects are an ending; Cancelled goes up
             _log.exception("call %s failed by a defect of toolcell", call.call_id)
             return refused(call, _defect(error, "toolcell itself failed to run this call"))
 
-    async def _road(self, call: ToolCall, context: CallContext, limits: Limits) -> ToolResult:
+    async def _road(
+        self, call: ToolCall, context: CallContext, limits: Limits, streams: _Streams
+    ) -> ToolResult:
         tool = self.registry.snapshot().resolve(call.name)
         if not isinstance(tool, Tool):
             return refused(call, tool)
@@ -214,11 +235,17 @@ class Executor:
             context=dataclasses.asdict(context) | {"call_id": call.call_id},
         )
         async with self._slots:
-            outcome = await run_in_jail(handler, spec)
+            outcome = await run_in_jail(handler, spec, stdin=streams.stdin, sink=streams.sink)
         return settle(call, tool, outcome, decision=plan.decision, repairs=valid.repairs)
 
     def _refused(
-        self, call: ToolCall, plan: _Plan, valid: Validated, failure: Any, *, terminate: bool = False
+        self,
+        call: ToolCall,
+        plan: _Plan,
+        valid: Validated,
+        failure: Any,
+        *,
+        terminate: bool = False,
     ) -> ToolResult:
         return refused(
             call,
@@ -247,9 +274,7 @@ class Executor:
             return valid
         return self._decide(tool, valid, context or CallContext(), self.limits).decision
 
-    def _decide(
-        self, tool: Tool, valid: Validated, context: CallContext, limits: Limits
-    ) -> _Plan:
+    def _decide(self, tool: Tool, valid: Validated, context: CallContext, limits: Limits) -> _Plan:
         paths = self._paths(tool, valid.arguments)
         limits = limits_for(tool, valid.arguments, limits)
         digest = tool.handler.digest if isinstance(tool.handler, HandlerRef) else None
@@ -293,9 +318,11 @@ class Executor:
             value = arguments.get(name, default)
             for path in value if isinstance(value, list) else [value]:
                 if isinstance(path, str):
-                    found.append(
-                        check_path(path, role, self.workspace.path, self._homes, self._sensitive)
-                    )
+                    # Who writes a file may read it as well: an edit returns what was there.
+                    found += [
+                        check_path(path, each, self.workspace.path, self._homes, self._sensitive)
+                        for each in (("write", "read") if role == "write" else ("read",))
+                    ]
         return tuple(found)
 
     async def _approve(self, call: ToolCall, plan: _Plan, context: CallContext) -> tuple[Any, bool]:
@@ -351,7 +378,7 @@ def _defect(error: BaseException, message: str) -> ExecutorError:
 
 def _named(call: ToolCall) -> str:
     """The name as it was asked for, bounded: a record is a line, not a place to store things."""
-    return call.name[:200] if isinstance(call.name, str) else repr(call.name)[:200]
+    return str(call.name)[:200]
 
 
 def _homes() -> tuple[str, ...]:

@@ -8,10 +8,14 @@ import stat
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, Protocol
 
+import trio
+
 from toolcell._signature import Role
+from toolcell.confinement import library_mounts, library_path
 from toolcell.schema import check_foreign
 from toolcell.tools import HandlerRef, Tool
 from toolcell_policies.vocabulary import AccessMode, DangerLevel
+from toolcell_sandbox import host
 from toolcell_sandbox.spec import JailSpec, Limits, Mount, PythonHandler
 
 __all__ = ["PackError", "load_pack"]
@@ -22,7 +26,7 @@ FILE_BYTES_MAX: Final = 4 << 20
 DESCRIPTION_CHARS_MAX: Final = 8_192
 LEVEL_FLOOR: Final = 3
 
-DESCRIBE_LIMITS: Final = Limits(wall_s=30, memory_bytes=1 << 30, processes=64)
+DESCRIBE_LIMITS: Final = Limits(wall_s=30, memory_bytes=1 << 30, processes=64, result_bytes=2 << 20)
 """Importing a pack and building its schemas; raise it for a pack that imports much."""
 
 
@@ -68,8 +72,10 @@ async def load_pack(
         file=path,
         digest=digest,
         adapter="toolcell._worker:describe_pack",
+        sys_path=library_path(),
     )
-    spec = JailSpec(mounts=(Mount(path=path, owned=True), *mounts), limits=limits)
+    seen = (Mount(path=path, owned=True), *library_mounts(), *mounts)
+    spec = JailSpec(mounts=seen, env=host.base_environment(), limits=limits)
     if run is None:
         from toolcell_sandbox import run_in_jail
 
@@ -79,24 +85,29 @@ async def load_pack(
     if outcome.failure is not None:
         raise PackError(f"pack {name} could not be described: {_line(outcome.failure.message)}")
     try:
-        return _tools(outcome.value, ref, level_floor)
+        # Reading it takes time that the pack decides, within the bounds; so not on the loop.
+        return await trio.to_thread.run_sync(_tools, outcome.value, ref, level_floor)
     except (ValueError, TypeError) as error:
         raise PackError(f"pack {name}: {_line(str(error))}") from None
 
 
 def _identified(file: str) -> tuple[str, str]:
     """The real path of a pack and the sha256 of its content."""
-    path, name = os.path.realpath(file), os.path.basename(file)
+    name = os.path.basename(file)
     try:
+        path = os.path.realpath(file)
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise PackError(f"pack {_line(name)} cannot be opened: {reason}") from None
-    with os.fdopen(fd, "rb") as source:
-        found = os.fstat(fd)
-        if not stat.S_ISREG(found.st_mode) or not path.endswith(".py"):
+    try:
+        # Before it becomes a file object: os.fdopen refuses a folder with an error of its own.
+        if not stat.S_ISREG(os.fstat(fd).st_mode) or not path.endswith(".py"):
             raise PackError(f"pack {_line(name)} is not a Python file (.py)")
-        content = source.read(FILE_BYTES_MAX + 1)
+        with os.fdopen(fd, "rb", closefd=False) as source:
+            content = source.read(FILE_BYTES_MAX + 1)
+    finally:
+        os.close(fd)
     if len(content) > FILE_BYTES_MAX:
         raise PackError(f"pack {_line(name)} is larger than {FILE_BYTES_MAX} bytes")
     return path, hashlib.sha256(content).hexdigest()

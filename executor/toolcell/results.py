@@ -68,7 +68,7 @@ class InvalidArguments(FailureBase):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Denied(FailureBase):
-    """Policy forbids this call. Repeating it will not help; `remedy` says what would, if anything."""
+    """Policy forbids this call. Repeating it will not help; `remedy` says what would, if any."""
 
     kind: ClassVar[str] = "denied"
     blame: ClassVar[Blame] = "policy"
@@ -104,6 +104,33 @@ class ApprovalUnavailable(FailureBase):
     retryable: Retryable = "maybe"
     cause: str | None = None
 
+
+__all__ = [
+    "ApprovalRejected",
+    "ApprovalTimeout",
+    "ApprovalUnavailable",
+    "Cancelled",
+    "ConfinementFailed",
+    "CpuTimeExceeded",
+    "Crashed",
+    "Denied",
+    "DiskExceeded",
+    "Exception",
+    "ExecutorError",
+    "Exited",
+    "Failure",
+    "FileSizeExceeded",
+    "InvalidArguments",
+    "InvalidOutput",
+    "MemoryExceeded",
+    "ProcessesExceeded",
+    "ProtocolError",
+    "Timeout",
+    "ToolDisabled",
+    "ToolError",
+    "ToolResult",
+    "UnknownTool",
+]
 
 Failure = (
     UnknownTool

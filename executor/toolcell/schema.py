@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 import jsonschema_rs
 
 from toolcell import _problems
-from toolcell._arguments import NotPlain, Repairer, kind, read
+from toolcell._arguments import NotPlain, kind, read
+from toolcell._repairs import Repairer
 from toolcell.results import InvalidArguments
 
 if TYPE_CHECKING:
@@ -27,7 +28,17 @@ FOREIGN_DEPTH: Final = 24
 FOREIGN_NODES: Final = 20_000
 """How many places a foreign schema may have when every `$ref` is followed: it bounds time too."""
 
-_MAPS: Final = ("properties", "$defs", "definitions", "patternProperties", "dependentSchemas")
+FOREIGN_PATTERNS: Final = 32
+"""Regular expressions in a foreign schema: each costs up to half a millisecond to compile."""
+
+_MAPS: Final = (
+    "properties",
+    "$defs",
+    "definitions",
+    "patternProperties",
+    "dependentSchemas",
+    "dependencies",
+)
 _LISTS: Final = ("anyOf", "oneOf", "allOf", "prefixItems")
 _SINGLES: Final = (
     "items", "additionalProperties", "not", "if", "then", "else", "contains", "propertyNames",
@@ -95,9 +106,11 @@ def validate(
     repairer = Repairer(compiled.schema, loose=not compiled.accepts(plain))
     repaired = repairer.repaired(plain, compiled.schema)
     repairs = tuple(repairer.repairs)
-    if compiled.accepts(repaired):
+    problems = repairer.problems
+    if not problems and compiled.accepts(repaired):
         return Validated(repaired, repairs)
-    return _invalid(tool.name, compiled.problems(repaired), compiled.names, repairs)
+    problems = (problems + compiled.problems(repaired))[: _problems.PROBLEMS_MAX]
+    return _invalid(tool.name, problems, compiled.names, repairs)
 
 
 def _invalid(
@@ -171,6 +184,8 @@ def check_foreign(schema: object) -> dict[str, Any]:
         raise ValueError(f"the schema is larger than {FOREIGN_BYTES} bytes")
     found: dict[str, Any] = json.loads(text)
     _cost(found, found, (), 0)
+    if sum(map(_patterns, _walk(found))) > FOREIGN_PATTERNS:
+        raise ValueError(f"the schema has more than {FOREIGN_PATTERNS} regular expressions")
     check_schema(found)
     found.setdefault("additionalProperties", False)
     Compiled(found)
@@ -203,6 +218,11 @@ def _cost(node: object, root: dict[str, Any], refs: tuple[str, ...], total: int)
     for _, below in _below(node):
         total = _cost(below, root, (*refs, ""), total)
     return total
+
+
+def _patterns(place: tuple[str, dict[str, Any]]) -> int:
+    named = place[1].get("patternProperties")
+    return ("pattern" in place[1]) + (len(named) if isinstance(named, dict) else 0)
 
 
 def _below(node: dict[str, Any]) -> Iterator[tuple[str, object]]:

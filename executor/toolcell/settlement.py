@@ -58,6 +58,8 @@ def settle(
         output = _with_streams(tool, outcome, output)
     if outcome.unconfirmed is not None:
         metadata["unconfirmed_result"] = outcome.unconfirmed
+    if outcome.exec_errno is not None:
+        metadata["exec_errno"] = outcome.exec_errno
     if failure is None:
         if content is None:
             content = _streams_text(outcome) if _shows_streams(tool) else _plain_text(output)

@@ -5,19 +5,47 @@ one thing that looks at a file system, `check_path`, does so through a small
 protocol, to gather a fact; `decide` takes only facts.
 """
 
-from .decision import Decision, DecisionJson, Outcome, Reason, ReasonJson
-from .engine import DISPLAY_BYTES_MAX, Facts, decide
-from .paths import FileFacts, Filesystem, PathVerdict, RealFilesystem, check_path
-from .plan import plan_hash
-from .sensitive import (
-    Protection,
-    Role,
-    SensitiveList,
-    SensitiveRule,
-    default_sensitive_list,
-    parse_sensitive_list,
-)
-from .vocabulary import AccessMode, DangerLevel
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from .decision import Decision, DecisionJson, Outcome, Reason, ReasonJson
+    from .engine import DISPLAY_BYTES_MAX, Facts, decide
+    from .paths import FileFacts, Filesystem, PathVerdict, RealFilesystem, check_path
+    from .plan import plan_hash
+    from .sensitive import (
+        Protection,
+        Role,
+        SensitiveList,
+        SensitiveRule,
+        default_sensitive_list,
+        parse_sensitive_list,
+    )
+    from .vocabulary import AccessMode, DangerLevel
+
+# Loaded when asked for: a jail that runs a user's tool needs the vocabulary and nothing else.
+_HOME = {
+    "AccessMode": "vocabulary",
+    "DISPLAY_BYTES_MAX": "engine",
+    "DangerLevel": "vocabulary",
+    "Decision": "decision",
+    "DecisionJson": "decision",
+    "Facts": "engine",
+    "FileFacts": "paths",
+    "Filesystem": "paths",
+    "Outcome": "decision",
+    "PathVerdict": "paths",
+    "Protection": "sensitive",
+    "RealFilesystem": "paths",
+    "Reason": "decision",
+    "ReasonJson": "decision",
+    "Role": "sensitive",
+    "SensitiveList": "sensitive",
+    "SensitiveRule": "sensitive",
+    "check_path": "paths",
+    "decide": "engine",
+    "default_sensitive_list": "sensitive",
+    "parse_sensitive_list": "sensitive",
+    "plan_hash": "plan",
+}
 
 __all__ = [
     "DISPLAY_BYTES_MAX",
@@ -43,3 +71,11 @@ __all__ = [
     "parse_sensitive_list",
     "plan_hash",
 ]
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)

@@ -135,14 +135,14 @@ class PatternIndex:
     __slots__ = ("_any_wild", "_literal", "_wild")
 
     def __init__(self, patterns: Sequence[tuple[Pattern, int]]) -> None:
-        self._literal: dict[str, list[tuple[Pattern, int]]] = {}
+        self._literal: dict[Part, list[tuple[Pattern, int]]] = {}
         self._wild: list[tuple[re.Pattern[str], Pattern, int]] = []
         for pattern, number in patterns:
             first = pattern.parts[0]
-            if isinstance(first, str):
-                self._literal.setdefault(first, []).append((pattern, number))
-            elif first is not ANY_NAMES:
+            if isinstance(first, re.Pattern):
                 self._wild.append((first, pattern, number))
+            else:
+                self._literal.setdefault(first, []).append((pattern, number))
         # One search says that none of the wild ones fits: the usual case.
         self._any_wild = re.compile(
             "|".join(f"(?:{first.pattern})" for first, _, _ in self._wild) or "(?!)", re.DOTALL

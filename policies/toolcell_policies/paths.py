@@ -230,7 +230,7 @@ class _Judge:
     def admit_end(self, resolved: str, facts: FileFacts | None, *, followed: bool) -> None:
         """Judge where the path ends, and what is there."""
         end = components(resolved)
-        self._match(end, followed)
+        self._match(end, followed)  # what the last form collapsed to, unless the walk is wrong
         self.admitted_end = self.real_root is not None and lies_within(end, self.real_root)
         if not self.admitted_end:
             self._deny_outside(followed)

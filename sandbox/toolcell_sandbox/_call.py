@@ -9,6 +9,8 @@ of the tree; then nobody is left to hold them open.
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import json
 import os
 import subprocess
@@ -23,7 +25,7 @@ import trio
 
 from . import host, watch
 from .capture import Capture
-from .decode import FrameReader
+from .decode import BrokenRule, FrameReader
 from .endings import Evidence, OwnKill, classify
 from .outcome import HELD, JailOutcome, Receipt, Usage
 from .spec import CommandHandler, Handler, JailSpec, Mount
@@ -40,6 +42,7 @@ PIPE_BYTES = 1 << 18
 THREAD_DECODE_BYTES = 1 << 17
 
 Sink = Callable[[Literal["stdout", "stderr"], bytes], Awaitable[None]]
+_Sink = Callable[[bytes], Awaitable[None]]
 
 
 async def run_in_jail(
@@ -78,6 +81,7 @@ class _Jail:
         self._spec = spec
         self._stdout = Capture(spec.limits.head_bytes, spec.limits.tail_bytes)
         self._stderr = Capture(spec.limits.head_bytes, spec.limits.tail_bytes)
+        self._half_line = b""
         self._frame = FrameReader(spec.limits.result_bytes)
         self._reports: dict[str, Mapping[str, Any]] = {}
         self._confined = trio.Event()
@@ -103,7 +107,7 @@ class _Jail:
                     file.write(json.dumps(self._config()).encode())
                 os.lseek(config, 0, os.SEEK_SET)
                 self._errors = held_fd(held, os.memfd_create("errors"))
-                self._launcher = subprocess.Popen(  # noqa: S603  # our own interpreter and file
+                self._launcher = subprocess.Popen(  # our own interpreter and file
                     [sys.executable, "-I", "-S", BOOTSTRAP, str(config)],
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,
@@ -181,7 +185,9 @@ class _Jail:
 
     # -- supervise ------------------------------------------------------------------------
 
-    async def supervise(self, stdin: bytes | AsyncIterable[bytes] | None, sink: Sink | None) -> None:
+    async def supervise(
+        self, stdin: bytes | AsyncIterable[bytes] | None, sink: Sink | None
+    ) -> None:
         """Everything between the start and the proven end of the tree."""
         try:
             async with trio.open_nursery() as nursery:
@@ -265,39 +271,35 @@ class _Jail:
     async def _drain(
         self, name: Literal["stdout", "stderr"], capture: Capture, sink: Sink | None
     ) -> None:
-        async for chunk in _chunks(self._ends[name]):
-            capture.feed(chunk)
-            if sink is not None:
-                await sink(name, chunk)
+        passed = None if sink is None else functools.partial(sink, name)
+        await _read_to_end(self._ends[name], capture.feed, passed)
         capture.closed = True
 
     async def _read_frame(self) -> None:
-        async for chunk in _chunks(self._ends["result"]):
-            self._frame.feed(chunk)
+        await _read_to_end(self._ends["result"], self._frame.feed)
 
     async def _read_reports(self) -> None:
-        pending = b""
-        async for chunk in _chunks(self._ends["report"]):
-            *lines, pending = (pending + chunk).split(b"\n")
-            for line in lines:
-                facts = json.loads(line)
-                self._reports.setdefault(facts.pop("event"), facts)
-            if "confined" in self._reports and not self._confined.is_set():
-                self._confined_s = time.monotonic()
-                self._confined.set()
+        await _read_to_end(self._ends["report"], self._take_report)
+
+    def _take_report(self, chunk: bytes) -> None:
+        *lines, self._half_line = (self._half_line + chunk).split(b"\n")
+        for line in lines:
+            facts = json.loads(line)
+            self._reports.setdefault(facts.pop("event"), facts)
+        if "confined" in self._reports and not self._confined.is_set():
+            self._confined_s = time.monotonic()
+            self._confined.set()
 
     async def _feed(self, stdin: bytes | AsyncIterable[bytes]) -> None:
         """Write all of stdin and close it. A reader that has stopped reading is normal."""
         fd, left = self._ends["stdin"], self._spec.limits.stdin_bytes
         try:
-            async for part in _parts(stdin):
-                view = memoryview(part)[:left]
-                left -= len(view)
-                while view:
-                    try:
-                        view = view[os.write(fd, view[:CHUNK_BYTES]) :]
-                    except BlockingIOError:
-                        await trio.lowlevel.wait_writable(fd)
+            if isinstance(stdin, bytes):
+                await _write_all(fd, stdin)
+            else:
+                async for part in stdin:
+                    await _write_all(fd, memoryview(part)[:left])
+                    left = max(0, left - len(part))
         except BrokenPipeError:
             pass
         finally:
@@ -341,16 +343,17 @@ class _Jail:
     async def outcome(self, problem: Evidence | None) -> JailOutcome:
         """Classify what is known now."""
         if problem is None:
+            frame: Mapping[str, Any] | BrokenRule | None
             if self._frame.seen_bytes > THREAD_DECODE_BYTES:
                 frame = await trio.to_thread.run_sync(self._frame.message)
             else:
                 frame = self._frame.message()
             problem = self._evidence(frame=frame, notes=self._notes())
         ending = classify(problem)
-        frame = problem.frame
+        sent = problem.frame
         unconfirmed = None
-        if isinstance(frame, Mapping) and ending.failure is not None and not problem.is_whole:
-            unconfirmed = dict(frame)
+        if isinstance(sent, Mapping) and ending.failure is not None and not problem.is_whole:
+            unconfirmed = dict(sent)
         return JailOutcome(
             failure=ending.failure,
             value=ending.value,
@@ -390,14 +393,13 @@ def held_fd(stack: ExitStack, fd: int) -> int:
 def _enlarge(fd: int) -> None:
     import fcntl
 
-    try:
+    # Over the user's budget for pipe pages (pipe(7)) the default size works too.
+    with contextlib.suppress(OSError):
         fcntl.fcntl(fd, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
-    except OSError:
-        pass  # Over the user's budget for pipe pages (pipe(7)): the default size works too.
 
 
-async def _chunks(fd: int) -> AsyncIterable[bytes]:
-    """What comes through a non-blocking pipe, until its end."""
+async def _read_to_end(fd: int, take: Callable[[bytes], None], sink: _Sink | None = None) -> None:
+    """Hand on what comes through a non-blocking pipe, until its end."""
     reads = 0
     while True:
         try:
@@ -407,16 +409,19 @@ async def _chunks(fd: int) -> AsyncIterable[bytes]:
             continue
         if not chunk:
             return
-        yield chunk
+        take(chunk)
+        if sink is not None:
+            await sink(chunk)
         reads += 1
         if reads % 16 == 0:
             # A flood must not keep the deadline from being looked at.
             await trio.lowlevel.checkpoint()
 
 
-async def _parts(stdin: bytes | AsyncIterable[bytes]) -> AsyncIterable[bytes]:
-    if isinstance(stdin, bytes):
-        yield stdin
-        return
-    async for part in stdin:
-        yield part
+async def _write_all(fd: int, data: bytes | memoryview) -> None:
+    view = memoryview(data)
+    while view:
+        try:
+            view = view[os.write(fd, view[:CHUNK_BYTES]) :]
+        except BlockingIOError:
+            await trio.lowlevel.wait_writable(fd)

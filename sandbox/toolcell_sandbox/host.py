@@ -122,7 +122,9 @@ def _claims(path: str) -> list[tuple[int, int]]:
             rows = [line.strip().split(":") for line in file if line.count(":") == 2]
     except OSError:
         return []
-    return [(int(r[1]), int(r[1]) + int(r[2]) - 1) for r in rows if r[1].isdigit() and r[2].isdigit()]
+    return [
+        (int(r[1]), int(r[1]) + int(r[2]) - 1) for r in rows if r[1].isdigit() and r[2].isdigit()
+    ]
 
 
 def fix_for(facts: dict[str, Any]) -> str:

@@ -75,7 +75,7 @@ class JailOutcome:
     failure: FailureBase | None
     value: Any = None
     exit_code: int | None = None
-    exec_errno: str | None = None
+    exec_errno: int | None = None
     stdout: Captured
     stderr: Captured
     usage: Usage

@@ -9,7 +9,7 @@ import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?", re.ASCII | re.IGNORECASE)
@@ -74,13 +74,34 @@ class Limits:
     result_bytes: int = 8 << 20
     stdin_bytes: int = 64 << 20
 
+    if TYPE_CHECKING:
+        # What a caller may write; the fields then hold whole numbers of bytes.
+        def __init__(
+            self,
+            *,
+            wall_s: float = ...,
+            cpu_s: float | None = ...,
+            memory_bytes: int | str = ...,
+            processes: int = ...,
+            file_size_bytes: int | str = ...,
+            disk_bytes: int | str = ...,
+            disk_files: int = ...,
+            open_files: int = ...,
+            head_bytes: int | str = ...,
+            tail_bytes: int | str = ...,
+            result_bytes: int | str = ...,
+            stdin_bytes: int | str = ...,
+        ) -> None: ...
+
     def __post_init__(self) -> None:
         for name in _SIZES:
             object.__setattr__(self, name, _named(name, parse_size, getattr(self, name)))
         for name, least in (("processes", 1), ("disk_files", 16), ("open_files", 16)):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or not least <= value < 2**31:
-                raise ValueError(f"{name} must be a whole number of at least {least}, not {value!r}")
+                raise ValueError(
+                    f"{name} must be a whole number of at least {least}, not {value!r}"
+                )
         for name in ("wall_s", "cpu_s"):
             value = getattr(self, name)
             if value is None and name == "cpu_s":
@@ -93,9 +114,10 @@ class Limits:
 
     def tightened(self, other: Limits) -> Self:
         """The stricter of the two, limit by limit."""
-        return type(self)(
-            **{f.name: _least(getattr(self, f.name), getattr(other, f.name)) for f in fields(self)}
-        )
+        least: dict[str, Any] = {
+            f.name: _least(getattr(self, f.name), getattr(other, f.name)) for f in fields(self)
+        }
+        return type(self)(**least)
 
 
 def _named(name: str, parse: Callable[[Any], int], value: object) -> int:

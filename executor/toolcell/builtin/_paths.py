@@ -49,14 +49,18 @@ def read_bytes(path: Path) -> bytes:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
     except OSError as error:
         failed(path, error)
-    with os.fdopen(fd, "rb") as file:
+    try:
+        # Before it becomes a file object: os.fdopen refuses a folder with an error of its own.
         require_regular(path, found := os.fstat(fd))
         if found.st_size > FILE_BYTES_MAX:
             raise ToolError(
                 f"{shown(path)} is too large: {found.st_size} bytes, at most {FILE_BYTES_MAX}",
                 hint=f"Look at a part of it, with shell: sed -n '1,200p' {shown(path)}",
             )
-        return file.read(FILE_BYTES_MAX)
+        with os.fdopen(fd, "rb", closefd=False) as file:
+            return file.read(FILE_BYTES_MAX)
+    finally:
+        os.close(fd)
 
 
 def decoded(path: Path, content: bytes) -> tuple[str, str]:

@@ -7,11 +7,11 @@ runs no code of a handler, holds capabilities that the worker lacks, and cannot 
 
 from __future__ import annotations
 
+import _socket
 import contextlib
 import os
 import select
 import signal
-import _socket
 import time
 
 from . import mounts, syscalls, worker
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from typing import Any, NoReturn
 
 FILE_SCAN_S = 0.5
+CLOCK_S = 1.0
+"""How coarse a file's time stamp may be."""
 
 
 def main(
@@ -74,15 +76,14 @@ def _wake_on_children() -> int:
     return read
 
 
-def _reap(
-    leader: int, config: dict[str, Any], report: Report, state: State, wakeup: int
-) -> None:
+def _reap(leader: int, config: dict[str, Any], report: Report, state: State, wakeup: int) -> None:
     """Until the leader ends or nobody is left to want its result."""
     liveness = config["fds"]["liveness"]
     poller = select.poll()
     poller.register(wakeup, select.POLLIN)
     poller.register(liveness, 0)
     peak_kib = 0
+    started = time.time() - CLOCK_S
     while True:
         for fd, _ in poller.poll():
             if fd == liveness:
@@ -105,27 +106,31 @@ def _reap(
                     fenced=state.has(FENCED),
                     leader_cpu_s=used.ru_utime + used.ru_stime,
                     peak_memory_bytes=peak_kib * 1024,
-                    file_at_limit=_file_at_limit(config, status),
+                    file_at_limit=_file_at_limit(config, status, started),
                 )
                 return
 
 
-def _file_at_limit(config: dict[str, Any], status: int) -> bool:
+def _file_at_limit(config: dict[str, Any], status: int, started: float) -> bool:
     """Whether SIGXFSZ came from the kernel: then some file reached the limit (setrlimit(2)).
 
-    Looked for only after that signal, for a bounded time, where the handler could write.
+    Looked for only after that signal, for a bounded time, where the handler could write, among
+    what has changed since it started.
     """
     if not (os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGXFSZ):
         return False
     limit = config["limits"]["file_size_bytes"]
+    fixed = {entry["path"] for entry in config["mounts"] if not entry["writable"]}
     deadline = time.monotonic() + FILE_SCAN_S
     tops = ["/tmp", "/var/tmp", mounts.HOME, "/dev/shm"]
     tops += [entry["path"] for entry in config["mounts"] if entry["writable"]]
     for top in tops:
-        for folder, _, names in os.walk(top):
+        for folder, below, names in os.walk(top):
+            below[:] = [name for name in below if os.path.join(folder, name) not in fixed]
             for name in names:
                 with contextlib.suppress(OSError):
-                    if os.lstat(os.path.join(folder, name)).st_size >= limit:
+                    found = os.lstat(os.path.join(folder, name))
+                    if found.st_size >= limit and found.st_ctime >= started:
                         return True
             if time.monotonic() > deadline:
                 return False

@@ -49,10 +49,13 @@ def _follow_supervisor(config: dict[str, Any]) -> None:
         syscalls.prctl(syscalls.PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != config["supervisor_pid"]:
             os._exit(1)
-    with stage("memory_limited", "oom_score_adj"):
-        # Under memory pressure the kernel ends a jail before it ends its supervisor.
-        with open("/proc/self/oom_score_adj", "w") as file:
-            file.write("1000")
+    with stage("tree_killed", "signals"):
+        # Whatever the supervisor's program had set up for itself is no affair of a jail's.
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
+        os.umask(0o022)
+    # Under memory pressure the kernel ends a jail before it ends its supervisor.
+    with stage("memory_limited", "oom_score_adj"), open("/proc/self/oom_score_adj", "w") as file:
+        file.write("1000")
 
 
 def _jail(config: dict[str, Any], report: Report) -> None:

@@ -29,7 +29,8 @@ _LINKS = {
 # A place to build the new root on: any folder will do, it is covered in this namespace only.
 _PLACES = ("/tmp", "/run", "/mnt", "/usr")
 _FILES = {
-    "/etc/passwd": f"root:x:0:0::/:/bin/sh\nuser:x:{ids.WORKER_ID}:{ids.WORKER_ID}::{HOME}:/bin/sh\n"
+    "/etc/passwd": "root:x:0:0::/:/bin/sh\n"
+    f"user:x:{ids.WORKER_ID}:{ids.WORKER_ID}::{HOME}:/bin/sh\n"
     "nobody:x:65534:65534::/:/bin/false\n",
     "/etc/group": f"root:x:0:\nuser:x:{ids.WORKER_ID}:\nnogroup:x:65534:\n",
     "/etc/hosts": "127.0.0.1 localhost\n::1 localhost\n",

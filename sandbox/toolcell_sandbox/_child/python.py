@@ -91,7 +91,9 @@ def _load(handler: dict[str, Any]) -> types.ModuleType:
     import hashlib
 
     if handler["digest"] not in (None, hashlib.sha256(source).hexdigest()):
-        raise ImportError(f"{os.path.basename(handler['file'])} has changed since it was registered")
+        raise ImportError(
+            f"{os.path.basename(handler['file'])} has changed since it was registered"
+        )
     parent, _, _ = name.rpartition(".")
     if parent:
         importlib.import_module(parent)
@@ -123,9 +125,9 @@ def _load_adapter(name: str | None) -> Callable[[Any, Any, Any], Callable[[], ob
 
 def _flush() -> None:
     for stream in dict.fromkeys((sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__)):
-        if stream is not None:
-            # A reader that is gone or a closed stream is the handler's own affair.
-            with contextlib.suppress(BrokenPipeError, ValueError):
+        # A reader that is gone or a closed stream is the handler's own affair.
+        if stream is not None and not getattr(stream, "closed", False):
+            with contextlib.suppress(BrokenPipeError):
                 stream.flush()
 
 

@@ -23,7 +23,7 @@ def _lower(which: int, soft: int, hard: int | None = None) -> None:
 
 
 def apply(limits: dict[str, Any], *, extra_processes: int) -> None:
-    """Limit this process and what it starts. `extra_processes` share its uid and are not its own."""
+    """Limit this process and what it starts. `extra_processes` are ours and share its uid."""
     _lower(resource.RLIMIT_CORE, 0)
     _lower(resource.RLIMIT_MEMLOCK, 64 << 10)
     _lower(resource.RLIMIT_NOFILE, limits["open_files"])

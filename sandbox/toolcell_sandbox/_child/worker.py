@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 RESULT_FD = 3
 _CLOSE_RANGE_CLOEXEC = 4
 # What CPython itself sets up at its start; a command gets the system's defaults for all.
-_PYTHON_SIGNALS = {
-    signal.SIGPIPE: signal.SIG_IGN,
-    signal.SIGXFSZ: signal.SIG_IGN,
-    signal.SIGINT: signal.default_int_handler,
-}
+_PYTHON_SIGNALS: tuple[tuple[signal.Signals, Any], ...] = (
+    (signal.SIGPIPE, signal.SIG_IGN),
+    (signal.SIGXFSZ, signal.SIG_IGN),
+    (signal.SIGINT, signal.default_int_handler),
+)
 
 
 def main(config: dict[str, Any], report: Report, state: State, *, ranged: bool) -> NoReturn:
@@ -74,10 +74,11 @@ def _confine(config: dict[str, Any], *, ranged: bool) -> None:
 def _reset_signals(*, is_python: bool) -> None:
     signal.set_wakeup_fd(-1)
     for number in signal.valid_signals():
-        if number in (signal.SIGKILL, signal.SIGSTOP):
-            continue
-        wanted = _PYTHON_SIGNALS.get(number, signal.SIG_DFL) if is_python else signal.SIG_DFL  # type: ignore[call-overload]  # valid_signals yields ints too
-        signal.signal(number, wanted)
+        if number not in (signal.SIGKILL, signal.SIGSTOP):
+            signal.signal(number, signal.SIG_DFL)
+    if is_python:
+        for number, action in _PYTHON_SIGNALS:
+            signal.signal(number, action)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
 

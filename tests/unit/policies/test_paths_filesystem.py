@@ -127,6 +127,16 @@ def test_nothing_is_looked_up_behind_a_link_that_leaves(target: str) -> None:
     assert set(fs.asked) <= {"/ws", "/ws/a"}
 
 
+@pytest.mark.parametrize("workspace", ["/", "/proc", "/proc/self"])
+def test_a_magic_link_is_not_looked_up_even_inside_a_workspace(workspace: str) -> None:
+    """A workspace of `/` is refused elsewhere; this must not be what it hangs on."""
+    fs = Fake()
+    verdict = check_path("/proc/self/root/etc", "read", workspace, (), LIST, fs)
+    assert "path_magic_link" in codes(verdict)
+    assert not verdict.inside
+    assert all("root" not in path for path in fs.asked)
+
+
 def test_a_file_with_more_than_one_name_asks_before_it_is_written() -> None:
     """The other name may lie anywhere, and changes with it."""
 
@@ -238,6 +248,7 @@ def test_inside_is_only_what_the_kernel_finds_inside(
         root = kernel(workspace, links)
         end = kernel(os.path.join(workspace, text), links)
         assert root is not None
+        assert end is not None
         assert end == verdict.resolved
         assert (end + "/").startswith(root.rstrip("/") + "/")
 

@@ -1,0 +1,227 @@
+"""The commands themselves, a few lines each over the library."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Annotated, Final
+
+from cyclopts import Parameter
+
+from toolcell._exits import CHECK, EXEC_OURS, WRONG_CALL, Refused, exec_code, run_code
+from toolcell._given import STDIN, given, read_text
+from toolcell._options import Flags, Output, Packs
+from toolcell._render import (
+    print_json,
+    say,
+    show_decision,
+    show_failure,
+    show_result,
+    show_table,
+)
+from toolcell._session import Interrupted, load_tools, opened, until_signalled
+from toolcell.calls import ToolCall
+from toolcell.results import Cancelled, ToolResult
+from toolcell.settlement import refused
+
+__all__ = ["COMMANDS"]
+
+ToolName = Annotated[str, Parameter(help="A tool's name or alias; see `toolcell tools`.")]
+Arguments = Annotated[
+    str, Parameter(help="One JSON object, - for standard input, @FILE, or key=value words.")
+]
+
+
+async def run(tool: ToolName, /, *arguments: Arguments, flags: Flags = Flags()) -> int:
+    """Run one call of a tool.
+
+    A value in key=value is JSON where it parses as JSON, else text.
+    Exit code: 0 success, 1 the tool failed, 2 usage, 3 the call is wrong, 4 not permitted,
+    5 a limit, 6 crashed, 7 confinement failed, 70 our own failure, 130 cancelled.
+    """
+    words = given(arguments)
+    call = ToolCall(tool)
+
+    async def work() -> ToolResult:
+        async with opened(flags) as executor:
+            ready = words.arguments(executor.registry.get(tool))
+            return await executor.call(tool, ready, call_id=call.call_id)
+
+    result = await _ended(work, call, progress=tool)
+    return _delivered(result, flags)
+
+
+async def python(file: str, /, *, flags: Flags = Flags()) -> int:
+    """Run a file, or standard input (-), with the python tool. Exit codes as for run.
+
+    Parameters
+    ----------
+    file
+        A Python file, or - for standard input.
+    """
+    code = read_text(file if file == STDIN else f"@{file}")
+    call = ToolCall("python", {"code": code})
+
+    async def work() -> ToolResult:
+        async with opened(flags) as executor:
+            return await executor.call(call)
+
+    return _delivered(await _ended(work, call, progress="python"), flags)
+
+
+async def exec_(*command: str, flags: Flags = Flags()) -> int:
+    """Run a command: write it after --. Its output and exit code pass through.
+
+    Exit code: the command's own; 124 a limit, 125 our failure or confinement, 126 not permitted
+    or not executable, 127 not found, 128+N killed by signal N, 130 cancelled.
+
+    Parameters
+    ----------
+    command
+        The program and its words, after --.
+    """
+    from dataclasses import replace
+
+    from toolcell._passthrough import NAME, PassThrough, exec_tool, standard_input
+    from toolcell_sandbox.spec import MAX_SIZE_BYTES
+
+    if not command or not command[0]:
+        raise Refused("exec needs a command: toolcell exec [flags] -- COMMAND ...")
+    if any("\udc80" <= char <= "\udcff" for word in command for char in word):
+        raise Refused("exec: the words of the command must be UTF-8")
+    call = ToolCall(NAME, {"argv": list(command)})
+    sink = None if flags.json else PassThrough()
+    # All of it is passed through, so no cap may cut it silently.
+    limits = replace(flags.limits(), stdin_bytes=MAX_SIZE_BYTES)
+
+    async def work() -> ToolResult:
+        async with opened(flags, extra=(exec_tool(),), limits=limits) as executor:
+            return await executor.call(call, stdin=standard_input(), sink=sink)
+
+    result = await _ended(work, call)
+    if flags.json:
+        print_json(result.to_json())
+    elif result.error is not None:
+        show_failure(result.error)
+    if sink is not None and sink.lost is not None:
+        say(f"the command's output could not be written: {sink.lost.strerror}")
+        return EXEC_OURS
+    return exec_code(result)
+
+
+async def check(tool: ToolName, /, *arguments: Arguments, flags: Flags = Flags()) -> int:
+    """Say what would be decided about a call, and every reason; runs nothing.
+
+    Exit code: 0 allow, 10 ask, 11 deny, 3 the call is wrong.
+    """
+    from toolcell_policies import Decision
+
+    words = given(arguments)
+
+    async def work() -> tuple[str, Decision | object]:
+        async with opened(flags) as executor:
+            found = executor.registry.get(tool)
+            name = tool if found is None else found.name
+            return name, executor.check(tool, words.arguments(found))
+
+    name, decision = await until_signalled(work)
+    if not isinstance(decision, Decision):
+        if flags.json:
+            print_json({"schema": 1, "tool_name": name, "error": decision.to_json()})
+        else:
+            show_failure(decision)
+        return WRONG_CALL
+    if flags.json:
+        more = {"remember_options": list(decision.remember_options), "remedy": decision.remedy}
+        print_json({"schema": 1, "tool_name": name, "error": None, **decision.to_json(), **more})
+    else:
+        show_decision(decision)
+    return CHECK[decision.outcome.value]
+
+
+async def tools(*, packs: Packs = Packs(), output: Output = Output()) -> int:
+    """List the tools: what each does, and the approval level that it starts from."""
+    from toolcell.builtin import builtin_tools
+    from toolcell.registry import ToolRegistry
+
+    async def work() -> ToolRegistry:
+        return ToolRegistry(*builtin_tools(), *await load_tools(packs.tools))
+
+    try:
+        known = (await until_signalled(work)).list_tools()
+    except ValueError as error:
+        raise Refused(str(error)) from None
+    levels = [
+        max(t.access_mode.approval_level(), t.danger_level.approval_level(), t.level_floor)
+        for t in known
+    ]
+    if output.json:
+        listed = [
+            {
+                "name": t.name,
+                "aliases": list(t.aliases),
+                "description": t.description,
+                "access_mode": t.access_mode.value,
+                "danger_level": t.danger_level.value,
+                "level": level,
+                "input_schema": t.input_schema,
+            }
+            for t, level in zip(known, levels, strict=True)
+        ]
+        print_json({"schema": 1, "tools": listed})
+        return 0
+    rows = [
+        [t.name, t.access_mode.value, str(level), t.description]
+        for t, level in zip(known, levels, strict=True)
+    ]
+    show_table("", ["tool", "access", "level", "what it does"], rows)
+    return 0
+
+
+async def doctor(*, output: Output = Output()) -> int:
+    """Prove each guarantee on this host, by probes that try to break it from inside a jail.
+
+    Exit code: 0 when all hold, else 1.
+    """
+    from toolcell.doctor import examine
+
+    return await until_signalled(lambda: examine(as_json=output.json), progress="the probes")
+
+
+async def tour(*, output: Output = Output()) -> int:
+    """Show real calls on this folder, then a hostile tool pack, and how each ended.
+
+    Exit code: 0 when every one ended as expected, else 1.
+    """
+    from toolcell.tour import show
+
+    return await until_signalled(lambda: show(as_json=output.json), progress="the tour")
+
+
+COMMANDS: Final[dict[str, Callable[..., Awaitable[int]]]] = {
+    "run": run,
+    "exec": exec_,
+    "python": python,
+    "check": check,
+    "tools": tools,
+    "doctor": doctor,
+    "tour": tour,
+}
+
+
+async def _ended(
+    work: Callable[[], Awaitable[ToolResult]], call: ToolCall, *, progress: str | None = None
+) -> ToolResult:
+    """The call's result; after a signal, the result that says so, its tree being gone."""
+    try:
+        return await until_signalled(work, progress=progress)
+    except Interrupted as interrupted:
+        message = f"{interrupted}; nothing of the call runs any more"
+        return refused(call, Cancelled(message=message))
+
+
+def _delivered(result: ToolResult, flags: Flags) -> int:
+    if flags.json:
+        print_json(result.to_json())
+    else:
+        show_result(result, verbose=flags.verbose)
+    return run_code(result)

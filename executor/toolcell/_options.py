@@ -1,0 +1,138 @@
+"""The flags of the command line: what each says, and what it becomes."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from cyclopts import Parameter
+
+from toolcell._exits import Refused
+
+if TYPE_CHECKING:
+    from toolcell.approval import Approver
+    from toolcell_sandbox.spec import Limits
+
+_FLAG_OF = {
+    "wall_s": "--wall",
+    "cpu_s": "--cpu",
+    "memory_bytes": "--memory",
+    "processes": "--processes",
+    "file_size_bytes": "--file-size",
+    "disk_bytes": "--disk",
+}
+
+
+def _flag(text: str, *names: str) -> Parameter:
+    return Parameter(name=names or None, help=text, negative=(), show_default=False)
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class Output:
+    """What every command takes."""
+
+    json: Annotated[bool, _flag("Print one JSON object.")] = False
+    verbose: Annotated[bool, _flag("Say more on stderr.", "--verbose", "-v")] = False
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class Packs:
+    """What makes tools known."""
+
+    tools: Annotated[
+        tuple[str, ...], _flag("A Python file of tools, described inside a jail. Repeatable.")
+    ] = ()
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class Flags(Output, Packs):
+    """What every command takes that runs a call, or says how it would be judged."""
+
+    workspace: Annotated[str, _flag("The folder that tools work in (default: this one).")] = "."
+    approve: Annotated[
+        Literal["ask", "always", "never"] | None,
+        _flag("Who agrees to what needs a person (default: ask on a terminal, else never)."),
+    ] = None
+    yes: Annotated[bool, _flag("The same as --approve always.")] = False
+    wall: Annotated[float | None, _flag("Seconds until the call is ended.")] = None
+    cpu: Annotated[float | None, _flag("Seconds of processor time.")] = None
+    memory: Annotated[str | None, _flag("Memory of all its processes, such as 512M.")] = None
+    processes: Annotated[int | None, _flag("Processes and threads at once.")] = None
+    file_size: Annotated[str | None, _flag("The largest file it may write.")] = None
+    disk: Annotated[str | None, _flag("Its private scratch space.")] = None
+    capture: Annotated[
+        str | None, _flag("What is kept of each of stdout and stderr: half head, half tail.")
+    ] = None
+    env: Annotated[
+        tuple[str, ...],
+        _flag("NAME=VALUE for the tool; NAME alone takes it from here. Repeatable."),
+    ] = ()
+
+    def limits(self) -> Limits:
+        """The limits that were asked for, on top of the defaults.
+
+        Raises:
+            Refused: a value is none that a limit can have.
+        """
+        from toolcell_sandbox.spec import Limits, parse_size
+
+        asked: dict[str, object] = {
+            "wall_s": self.wall,
+            "cpu_s": self.cpu,
+            "memory_bytes": self.memory,
+            "processes": self.processes,
+            "file_size_bytes": self.file_size,
+            "disk_bytes": self.disk,
+        }
+        asked = {name: value for name, value in asked.items() if value is not None}
+        if self.capture is not None:
+            try:
+                kept_bytes = parse_size(self.capture)
+            except (ValueError, OverflowError) as error:
+                raise Refused(f"--capture: {error}") from None
+            asked["tail_bytes"] = kept_bytes // 2
+            asked["head_bytes"] = kept_bytes - kept_bytes // 2
+        try:
+            return Limits(**asked)  # type: ignore[arg-type]  # Limits checks each value itself
+        except (ValueError, OverflowError) as error:
+            message = str(error)
+            for name, flag in _FLAG_OF.items():
+                message = message.replace(name, flag)
+            raise Refused(message) from None
+
+    def environment(self) -> dict[str, str]:
+        """The variables that the tool gets besides the jail's own.
+
+        Raises:
+            Refused: one has no name, or is to be taken from here and is not set.
+        """
+        found: dict[str, str] = {}
+        for word in self.env:
+            name, equals, value = word.partition("=")
+            if not name:
+                raise Refused(f"--env {word[:200]!r}: write NAME=VALUE, or NAME")
+            if not equals and name not in os.environ:
+                raise Refused(f"--env {name[:200]!r}: it is not set here; write NAME=VALUE")
+            found[name] = value if equals else os.environ[name]
+        return found
+
+    def approver(self) -> Approver:
+        """Who is asked.
+
+        Raises:
+            Refused: two flags contradict each other.
+        """
+        from toolcell.approval import ask_terminal, deny_all, unsafe_approve_all
+
+        if self.yes and self.approve in ("ask", "never"):
+            raise Refused(f"--yes and --approve {self.approve} contradict each other")
+        who = "always" if self.yes else self.approve
+        if who is None:
+            # Not by the mere existence of a terminal: a program that reads us through pipes
+            # would wait for a question that nobody expects.
+            who = "ask" if os.isatty(0) or os.isatty(2) else "never"
+        return {"ask": ask_terminal, "always": unsafe_approve_all, "never": deny_all}[who]

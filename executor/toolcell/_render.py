@@ -1,0 +1,184 @@
+"""What a person or a program is shown: results, decisions, tables. Nothing here decides.
+
+To a program it is plain text or one JSON object. To a terminal, text that a tool made is
+escaped, and colour and tables come from rich, which is imported only then.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from toolcell._exits import OUR_FAILURE, Refused
+from toolcell._passthrough import write_all
+from toolcell._visible import visible
+
+if TYPE_CHECKING:
+    from toolcell.results import ToolResult
+    from toolcell_policies import Decision
+
+_LINES = "\n\t"
+"""What stays as it is in text of several lines."""
+
+
+def say(message: str, *, kind: str | None = None) -> None:
+    """One line on stderr, from us. Lost in silence when nobody can read it."""
+    name = "" if kind is None else f"{kind}: "
+    if os.isatty(2) and not os.environ.get("NO_COLOR"):
+        name = f"\x1b[1;31m{name}\x1b[0m"
+    _write(2, f"toolcell: {name}{visible(message)}\n")
+
+
+def print_json(value: Any) -> None:
+    """One JSON object on stdout, in ASCII: nothing in it can act on a terminal."""
+    write_out(json.dumps(value, allow_nan=False) + "\n")
+
+
+def write_out(text: str) -> None:
+    """Text on stdout. A reader that went away is no failure of ours.
+
+    Raises:
+        Refused: it could not be written, so nobody has the result.
+    """
+    error = _write(1, text)
+    if error is not None and error.errno != errno.EPIPE:
+        raise Refused(f"cannot write the result: {error.strerror}", OUR_FAILURE)
+
+
+def _write(fd: int, text: str) -> OSError | None:
+    try:
+        write_all(fd, text.encode("utf-8", "backslashreplace"))
+    except OSError as error:
+        return error
+    return None
+
+
+# -- results ------------------------------------------------------------------------------
+
+
+def show_result(result: ToolResult, *, verbose: bool) -> None:
+    """A result for a person: what the tool said on stdout, why it failed on stderr."""
+    on_terminal = os.isatty(1)
+    if result.error is None:
+        text = _pretty(result) if on_terminal else result.content
+        whole = isinstance(result.output, str) and not on_terminal
+        _tell(1, text, escape=on_terminal, whole=whole)
+    else:
+        for fd, stream in ((1, result.stdout), (2, result.stderr)):
+            if stream is not None and stream.seen_bytes:
+                _tell(fd, stream.text(), escape=os.isatty(fd), whole=False)
+        show_failure(result.error)
+    if verbose:
+        _show_facts(result)
+
+
+def show_failure(failure: Any) -> None:
+    """A failure for a person: one line, then the evidence that somebody can act on."""
+    say(failure.message, kind=failure.kind)
+    details = [visible(line) for line in getattr(failure, "traceback", "").splitlines()]
+    details += [f"because {visible(reason.text)}" for reason in getattr(failure, "reasons", ())]
+    for word, text in (("hint", getattr(failure, "hint", None)), ("fix", failure.remedy)):
+        details += [f"{word}: {visible(text)}"] if text else []
+    for line in details:
+        _write(2, f"  {line}\n")
+
+
+def _pretty(result: ToolResult) -> str:
+    """Data as a person reads it; text as it is."""
+    if not isinstance(result.output, dict | list):
+        return result.content
+    try:
+        if json.loads(result.content) != result.output:
+            return result.content
+    except ValueError:
+        return result.content
+    return json.dumps(result.output, indent=2, ensure_ascii=False)
+
+
+def _tell(fd: int, text: str, *, escape: bool, whole: bool) -> None:
+    if escape:
+        text = visible(text, keep=_LINES)
+    if text and not whole and not text.endswith("\n"):
+        text += "\n"
+    if fd == 1:
+        write_out(text)
+    else:
+        _write(fd, text)
+
+
+def _show_facts(result: ToolResult) -> None:
+    facts = [f"call {result.call_id}"]
+    if result.decision is not None:
+        facts += [f"decided {result.decision.outcome}, level {result.decision.level}"]
+        facts += [f"because {reason.text}" for reason in result.decision.reasons]
+    facts += [f"repaired {repair.get('path')}: {repair.get('why')}" for repair in result.repairs]
+    if result.usage is not None:
+        used = ", ".join(f"{k} {v}" for k, v in result.usage.to_json().items() if v is not None)
+        facts.append(f"used {used}")
+    if result.receipt is not None:
+        held = ", ".join(f"{name} ({how})" for name, how in result.receipt.held.items())
+        facts.append(f"isolation {result.receipt.isolation}: {held or 'nothing held'}")
+    detail = getattr(result.error, "operator_detail", "")
+    facts += detail.splitlines()
+    for line in facts:
+        _write(2, f"  {visible(line)}\n")
+
+
+def show_decision(decision: Decision) -> None:
+    """A decision, its level and every reason, on stdout."""
+    lines = [f"{decision.outcome.value} (level {decision.level})"]
+    lines += [f"  because {reason.text}{_source(reason)}" for reason in decision.reasons]
+    if decision.remedy:
+        lines.append(f"  what would help: {decision.remedy}")
+    write_out("".join(f"{visible(line)}\n" for line in lines))
+
+
+def _source(reason: Any) -> str:
+    found = [part for part in (reason.rule, reason.source) if part]
+    return f" [{', '.join(found)}]" if found else ""
+
+
+# -- tables -------------------------------------------------------------------------------
+
+
+def show_table(
+    title: str, head: Sequence[str], rows: Sequence[Sequence[str]], good: Sequence[bool] = ()
+) -> None:
+    """Rows under a head. `good` colours each row's first cell on a terminal."""
+    cells = [[visible(cell) for cell in row] for row in rows]
+    if os.isatty(1):
+        write_out(_rich_table(title, head, cells, good))
+        return
+    widths = [max(len(row[n]) for row in [head, *cells]) for n in range(len(head))]
+    lines = [title] if title else []
+    for row in [head, *cells]:
+        lines.append("  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip())
+    write_out("".join(f"{line}\n" for line in lines))
+
+
+def _rich_table(
+    title: str, head: Sequence[str], cells: list[list[str]], good: Sequence[bool]
+) -> str:
+    import io
+
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(title=title or None, title_justify="left", title_style="bold")
+    for name in head:
+        table.add_column(Text(name), overflow="fold")
+    for number, row in enumerate(cells):
+        style = "" if number >= len(good) else ("green" if good[number] else "bold red")
+        table.add_row(Text(row[0], style=style), *(Text(cell) for cell in row[1:]))
+    # Printed by us, so that a reader that goes away is treated as everywhere.
+    width = os.get_terminal_size(1).columns or 80
+    console = Console(file=io.StringIO(), force_terminal=True, width=width, highlight=False)
+    if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
+        console.no_color = True
+    with console.capture() as captured:
+        console.print(table)
+    return captured.get()

@@ -1,0 +1,142 @@
+"""The question on the terminal: the whole call, every reason, and a clear answer or none.
+
+It speaks with the controlling terminal itself, whatever standard input and output are. Text is
+escaped before it is shown; what was typed before the question does not answer it.
+"""
+
+from __future__ import annotations
+
+import os
+import termios
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from toolcell._visible import visible
+
+if TYPE_CHECKING:
+    from toolcell.approval import Answer, ApprovalRequest
+
+__all__ = ["ask", "is_asking"]
+
+TERMINAL: Final = "/dev/tty"
+TRIES: Final = 3
+LINE_BYTES_MAX: Final = 4_096
+
+_one_at_a_time = trio.Lock()
+
+
+def is_asking() -> bool:
+    """Whether a question stands on the terminal, so that nobody else should write to it."""
+    return _one_at_a_time.locked()
+
+
+async def ask(request: ApprovalRequest) -> Answer:
+    """Ask about one call: once, for the session where that is offered, no, or stop.
+
+    Other calls wait for their turn. A cancel ends the question and restores the terminal.
+    Without a terminal, or from its background, the answer is `Answer.unavailable`.
+    """
+    from toolcell.approval import Answer
+
+    async with _one_at_a_time:
+        try:
+            with _terminal() as fd:
+                return await _question(fd, request)
+        except OSError as error:
+            return Answer.unavailable(f"the terminal cannot be asked: {error.strerror or error}")
+
+
+@contextmanager
+def _terminal() -> Iterator[int]:
+    """The controlling terminal, reading whole lines, as it was before when this ends."""
+    # A descriptor of its own: non-blocking here is then nobody else's business.
+    fd = os.open(TERMINAL, os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC | os.O_NONBLOCK)
+    try:
+        if os.tcgetpgrp(fd) != os.getpgrp():
+            # Reading would stop this process with SIGTTIN (termios(3)).
+            raise OSError(0, "toolcell runs in the background of its terminal")
+        before = termios.tcgetattr(fd)
+        during = list(before)
+        during[0] |= termios.ICRNL
+        during[1] |= termios.OPOST | termios.ONLCR
+        during[3] |= termios.ICANON | termios.ECHO | termios.ISIG
+        termios.tcsetattr(fd, termios.TCSADRAIN, during)
+        try:
+            yield fd
+        finally:
+            termios.tcsetattr(fd, termios.TCSANOW, before)
+    finally:
+        trio.lowlevel.notify_closing(fd)
+        os.close(fd)
+
+
+async def _question(fd: int, request: ApprovalRequest) -> Answer:
+    from toolcell.approval import Answer
+
+    offers_session = "session" in request.remember_options
+    await _write(fd, _shown(request, offers_session=offers_session))
+    keys = ["[y] yes, once", "[n] no", "[q] no, and stop"]
+    if offers_session:
+        keys.insert(1, "[s] yes, for this session")
+    for _ in range(TRIES):
+        termios.tcflush(fd, termios.TCIFLUSH)
+        await _write(fd, f"Run it?  {'  '.join(keys)}: ")
+        word, _, why = (await _line(fd)).strip().partition(" ")
+        reason = why.strip() or None
+        match word.lower():
+            case "y" | "yes" if reason is None:
+                return Answer.once()
+            case "s" | "session" if offers_session and reason is None:
+                return Answer.remember("session")
+            case "n" | "no":
+                return Answer.reject(reason)
+            case "q" | "quit" | "stop":
+                return Answer.stop(reason)
+            case _:
+                await _write(fd, "Type one of the letters; after n or q you may say why.\n")
+    return Answer.reject("no clear answer was given")
+
+
+def _shown(request: ApprovalRequest, *, offers_session: bool) -> str:
+    """Everything that the answer is about. `request.text` is escaped already, line by line."""
+    lines = [
+        "",
+        f"A call needs your approval (level {request.level}, {visible(request.call_id)}):",
+        "",
+        *(f"  {visible(line)}" for line in request.text.split("\n")),
+        "",
+        *(f"  because {visible(reason.text)}" for reason in request.reasons),
+    ]
+    if offers_session:
+        lines.append(
+            f"  [s] also allows every later call of {visible(request.tool_name)} in this session, "
+            "whatever its arguments"
+        )
+    return "\n".join([*lines, "", ""])
+
+
+async def _write(fd: int, text: str) -> None:
+    left = memoryview(text.encode("utf-8", "backslashreplace"))
+    while left:
+        try:
+            left = left[os.write(fd, left) :]
+        except BlockingIOError:
+            await trio.lowlevel.wait_writable(fd)
+
+
+async def _line(fd: int) -> str:
+    """One line as it was typed; what there is of it at end of file."""
+    typed = b""
+    while b"\n" not in typed and len(typed) < LINE_BYTES_MAX:
+        await trio.lowlevel.wait_readable(fd)
+        try:
+            part = os.read(fd, LINE_BYTES_MAX)
+        except BlockingIOError:
+            continue
+        if not part:
+            break
+        typed += part
+    return typed.partition(b"\n")[0].decode("utf-8", "replace")

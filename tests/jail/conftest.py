@@ -1,0 +1,125 @@
+"""Real jails on the real kernel, and a ledger of what a call must not leave behind."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from textwrap import dedent
+from typing import Any
+
+import pytest
+
+from toolcell_sandbox import (
+    CommandHandler,
+    JailOutcome,
+    JailSpec,
+    Limits,
+    PythonHandler,
+    run_in_jail,
+)
+from toolcell_sandbox.host import base_environment
+
+
+def pids_below(root: int) -> set[int]:
+    """Every process that descends from `root`, zombies too."""
+    parents = {}
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            try:
+                text = Path(f"/proc/{name}/stat").read_text()
+            except OSError:
+                continue
+            parents[int(name)] = int(text.rpartition(")")[2].split()[1])
+    below = {root}
+    while True:
+        more = {pid for pid, parent in parents.items() if parent in below} - below
+        if not more:
+            return below - {root}
+        below |= more
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """What this process holds: nothing of it may grow by a call."""
+
+    descriptors: frozenset[str]
+    processes: frozenset[int]
+    threads: frozenset[str]
+    mounts: int
+
+    @classmethod
+    def now(cls) -> Ledger:
+        names = set()
+        for fd in os.listdir("/proc/self/fd"):
+            try:
+                names.add(f"{fd} {os.readlink(f'/proc/self/fd/{fd}')}")
+            except OSError:
+                continue
+        # trio keeps idle worker threads for ten seconds, for whoever comes next.
+        own = {t.name for t in threading.enumerate() if not t.name.startswith("Trio thread")}
+        mounts = Path("/proc/self/mountinfo").read_text().count("\n")
+        return cls(frozenset(names), frozenset(pids_below(os.getpid())), frozenset(own), mounts)
+
+
+@pytest.fixture
+def ledger() -> Iterator[None]:
+    """Fails a test that leaves a descriptor, a process, a thread or a mount."""
+    before = Ledger.now()
+    yield
+    after = Ledger.now()
+    assert after.processes <= before.processes
+    assert after.threads <= before.threads
+    assert len(after.descriptors) <= len(before.descriptors), after.descriptors - before.descriptors
+    assert after.mounts == before.mounts
+
+
+class Jail:
+    """Runs handlers, given as source or as a command, in a workspace of the test's own."""
+
+    def __init__(self, workspace: Path) -> None:
+        self.workspace = workspace
+        self.count = 0
+
+    def spec(self, *, writable: bool = True, **limits: Any) -> JailSpec:
+        return JailSpec(
+            workspace=str(self.workspace),
+            workspace_writable=writable,
+            env=base_environment(),
+            limits=Limits(**({"wall_s": 30} | limits)),
+        )
+
+    async def command(self, *argv: str, stdin: Any = None, **limits: Any) -> JailOutcome:
+        return await run_in_jail(CommandHandler(argv=argv), self.spec(**limits), stdin=stdin)
+
+    async def shell(self, script: str, **limits: Any) -> JailOutcome:
+        return await self.command("/bin/sh", "-c", script, **limits)
+
+    async def python(self, source: str, arguments: Any = None, **limits: Any) -> JailOutcome:
+        return await run_in_jail(self.handler(source, arguments), self.spec(**limits))
+
+    def handler(self, source: str, arguments: Any = None) -> PythonHandler:
+        """`source` defines `handler`; without a def it is its body."""
+        source = dedent(source).strip("\n")
+        if "def handler" not in source:
+            body = "\n".join(f"    {line}" for line in source.splitlines())
+            source = f"def handler():\n{body}\n"
+        self.count += 1
+        file = self.workspace / f"handler_{self.count}.py"
+        file.write_text(source + "\n")
+        return PythonHandler(
+            module=f"handler_{self.count}",
+            qualname="handler",
+            file=str(file),
+            arguments=arguments or {},
+        )
+
+
+@pytest.fixture
+def jail(tmp_path: Path, ledger: None) -> Jail:
+    """A jail runner in an empty workspace; the ledger watches."""
+    workspace = tmp_path / "workspace"
+    workspace.mkdir()
+    return Jail(workspace.resolve())

@@ -1,0 +1,153 @@
+"""Packs: what comes out of the describing jail is believed in nothing."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from toolcell import packs
+from toolcell.schema import Validated, validate
+from toolcell.tools import HandlerRef
+from toolcell_sandbox.failures import Timeout
+from toolcell_sandbox.spec import JailSpec, PythonHandler
+
+CONTENT = b"x = 1\n"
+GOOD: dict[str, Any] = {
+    "name": "greet",
+    "description": "Greet.",
+    "input_schema": {"type": "object", "properties": {"path": {"type": "string"}}},
+    "access_mode": "readonly",
+    "danger_level": "safe",
+    "aliases": ["hi"],
+    "path_params": {"path": "read"},
+    "qualname": "greet",
+    "limits": None,
+    "timeout_s": None,
+}
+
+
+@dataclass
+class Outcome:
+    value: Any = None
+    failure: Any = None
+
+
+class FakeJail:
+    """Stands for `run_in_jail`: remembers what it was asked, answers what it was told."""
+
+    def __init__(self, value: Any = None, failure: Any = None) -> None:
+        self.outcome = Outcome(value, failure)
+        self.asked: list[tuple[PythonHandler, JailSpec]] = []
+
+    async def __call__(self, handler: PythonHandler, spec: JailSpec) -> Outcome:
+        self.asked.append((handler, spec))
+        return self.outcome
+
+
+@pytest.fixture
+def pack(tmp_path: Path) -> Path:
+    file = tmp_path.resolve() / "my-pack.py"
+    file.write_bytes(CONTENT)
+    return file
+
+
+async def test_a_packs_tool_is_bound_to_the_files_content(pack: Path) -> None:
+    """Otherwise the file could change between its description and its run."""
+    jail = FakeJail([GOOD])
+    (made,) = await packs.load_pack(pack, run=jail)
+    digest = hashlib.sha256(CONTENT).hexdigest()
+    path = str(pack)
+    assert made.handler == HandlerRef("toolcell_pack_my_pack", "greet", path, digest)
+    handler, spec = jail.asked[0]
+    assert (handler.file, handler.digest, handler.qualname) == (path, digest, "")
+    assert handler.adapter == "toolcell._worker:describe_pack"
+    assert (spec.workspace, spec.network.kind) == (None, "none")
+    assert not any(mount.writable for mount in spec.mounts)
+
+
+async def test_a_pack_cannot_lower_its_own_level(pack: Path) -> None:
+    """It says that it is readonly and safe; so would a thief."""
+    (made,) = await packs.load_pack(pack, run=FakeJail([{**GOOD, "level_floor": 0}]))
+    assert made.level_floor == 3
+    assert made.trusted is False
+    assert isinstance(validate(made, {"path": "a"}), Validated)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"name": "a b"}, "cannot name a tool"),
+        ({"name": 5}, "name is not text"),
+        ({"name": "x" * 65}, "name is not text"),
+        ({"description": None}, "description"),
+        ({"description": "x" * 10_000}, "description"),
+        ({"access_mode": "root"}, "root"),
+        ({"danger_level": -1}, "danger_level"),
+        ({"aliases": "hi"}, "aliases"),
+        ({"aliases": [1]}, "aliases"),
+        ({"aliases": ["a"] * 17}, "aliases"),
+        ({"aliases": ["a", "a"]}, "twice"),
+        ({"path_params": {"nope": "read"}}, "path_params"),
+        ({"path_params": {"path": "delete"}}, "path_params"),
+        ({"path_params": {"path": []}}, "path_params"),
+        ({"qualname": "os.system"}, "top level"),
+        ({"qualname": ""}, "top level"),
+        ({"limits": {"evil": 1}}, "limits"),
+        ({"limits": 5}, "limits"),
+        ({"limits": {"wall_s": -1}}, "wall_s"),
+        ({"timeout_s": "1"}, "timeout_s"),
+        ({"timeout_s": -1}, "timeout_s"),
+        ({"input_schema": {"type": "object", "properties": {"x": {"$ref": "#"}}}}, "ref"),
+    ],
+)
+async def test_a_hostile_description_is_one_line_of_error(
+    pack: Path, change: dict[str, Any], words: str
+) -> None:
+    """A traceback, or worse a tool, is what it hopes for."""
+    with pytest.raises(packs.PackError, match=words) as caught:
+        await packs.load_pack(pack, run=FakeJail([{**GOOD, **change}]))
+    assert str(caught.value).isprintable()
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        (None, "not a list"),
+        ({}, "not a list"),
+        ([], "no tool at the top level"),
+        ([5], "not an object"),
+        ([GOOD] * 201, "more than 200"),
+        ([GOOD, GOOD], "greet is used by greet"),
+        ([GOOD, {**GOOD, "name": "other"}], "hi is used by greet and by other"),
+    ],
+)
+async def test_a_hostile_answer_is_one_line_of_error(pack: Path, value: Any, words: str) -> None:
+    """The answer comes from code that nobody trusts."""
+    with pytest.raises(packs.PackError, match=words):
+        await packs.load_pack(pack, run=FakeJail(value))
+
+
+async def test_a_pack_that_hangs_or_fails_is_one_line_of_error(pack: Path) -> None:
+    """Its message may hold escape codes for the terminal."""
+    failure = Timeout(message="took\ntoo \x1b[31mlong", limit_s=1, elapsed_s=1)
+    with pytest.raises(packs.PackError, match="could not be described: took too") as caught:
+        await packs.load_pack(pack, run=FakeJail(failure=failure))
+    assert str(caught.value).isprintable()
+
+
+async def test_what_is_no_python_file_never_reaches_a_jail(tmp_path: Path) -> None:
+    """A FIFO would block, /dev/zero never ends."""
+    os.mkfifo(tmp_path / "fifo.py")
+    (tmp_path / "text.txt").touch()
+    (tmp_path / "large.py").write_bytes(b"#" * (packs.FILE_BYTES_MAX + 1))
+    (tmp_path / "zero.py").symlink_to("/dev/zero")
+    for name in ("fifo.py", "text.txt", "large.py", "zero.py", "missing.py", ".", "nul\0.py"):
+        jail = FakeJail([GOOD])
+        with pytest.raises(packs.PackError):
+            await packs.load_pack(f"{tmp_path}/{name}", run=jail)
+        assert not jail.asked
