@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-import select
 import stat
 from collections.abc import AsyncIterator
 from functools import cache
 from typing import TYPE_CHECKING, Final, Literal
 
 import trio
+
+from toolcell._render import write_all
 
 if TYPE_CHECKING:
     from toolcell.tools import Tool
@@ -72,22 +73,6 @@ class PassThrough:
         except OSError as error:
             self._dropped.add(name)
             self.lost = error
-
-
-def write_all(fd: int, data: bytes) -> None:
-    """Write all of it, also where whoever shares the descriptor made it non-blocking.
-
-    Raises:
-        OSError: it could not be written.
-    """
-    left = memoryview(data)
-    while left:
-        try:
-            left = left[os.write(fd, left) :]
-        except BlockingIOError:
-            poller = select.poll()
-            poller.register(fd, select.POLLOUT)
-            poller.poll()
 
 
 def standard_input() -> AsyncIterator[bytes] | None:

@@ -9,11 +9,11 @@ from __future__ import annotations
 import errno
 import json
 import os
+import select
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from toolcell._exits import OUR_FAILURE, Refused
-from toolcell._passthrough import write_all
 from toolcell._visible import visible
 
 if TYPE_CHECKING:
@@ -46,6 +46,22 @@ def write_out(text: str) -> None:
     error = _write(1, text)
     if error is not None and error.errno != errno.EPIPE:
         raise Refused(f"cannot write the result: {error.strerror}", OUR_FAILURE)
+
+
+def write_all(fd: int, data: bytes) -> None:
+    """Write all of it, also where whoever shares the descriptor made it non-blocking.
+
+    Raises:
+        OSError: it could not be written.
+    """
+    left = memoryview(data)
+    while left:
+        try:
+            left = left[os.write(fd, left) :]
+        except BlockingIOError:
+            poller = select.poll()
+            poller.register(fd, select.POLLOUT)
+            poller.poll()
 
 
 def _write(fd: int, text: str) -> OSError | None:

@@ -8,7 +8,6 @@ See user_namespaces(7) and mount_setattr(2).
 from __future__ import annotations
 
 import os
-import signal
 
 from . import syscalls
 
@@ -100,15 +99,19 @@ def mapping_namespace(uid_map: str, gid_map: str) -> int:
 
 
 def _new_namespace(uid_map: str, gid_map: str) -> int:
+    # Its one process waits for the end of a pipe, so that it also ends when this one is killed.
+    wait, hold = os.pipe2(os.O_CLOEXEC)
     pid = syscalls.clone(syscalls.CLONE_NEWUSER)
     if pid == 0:
         try:
-            signal.pause()
+            os.close(hold)
+            os.read(wait, 1)
         finally:
             os._exit(0)
+    os.close(wait)
     try:
         write_maps(pid, uid_map, gid_map)
         return os.open(f"/proc/{pid}/ns/user", os.O_RDONLY | os.O_CLOEXEC)
     finally:
-        os.kill(pid, signal.SIGKILL)
+        os.close(hold)
         os.waitpid(pid, 0)

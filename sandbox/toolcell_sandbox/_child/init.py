@@ -78,15 +78,15 @@ def _wake_on_children() -> int:
 
 def _reap(leader: int, config: dict[str, Any], report: Report, state: State, wakeup: int) -> None:
     """Until the leader ends or nobody is left to want its result."""
-    liveness = config["fds"]["liveness"]
     poller = select.poll()
     poller.register(wakeup, select.POLLIN)
-    poller.register(liveness, 0)
+    for name in ("liveness", "launcher"):
+        poller.register(config["fds"][name], 0)
     peak_kib = 0
     started = time.time() - CLOCK_S
     while True:
         for fd, _ in poller.poll():
-            if fd == liveness:
+            if fd != wakeup:
                 return
             with contextlib.suppress(BlockingIOError):
                 os.read(wakeup, 4096)

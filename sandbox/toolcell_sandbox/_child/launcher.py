@@ -70,7 +70,8 @@ def _jail(config: dict[str, Any], report: Report) -> None:
         os.close(go)
         if os.read(ready, 1) != b"1":
             os._exit(0)
-        os.close(ready)
+        # Kept: it ends when this launcher does.
+        config["fds"]["launcher"] = ready
         init.main(config, trees, report, ranged=identity.is_ranged)
     try:
         with stage("fs_confined", "id maps"):
