@@ -25,13 +25,17 @@ from toolcell.settlement import refused
 
 __all__ = ["COMMANDS"]
 
+_FLAGS: Final = Flags()
+_PACKS: Final = Packs()
+_OUTPUT: Final = Output()
+
 ToolName = Annotated[str, Parameter(help="A tool's name or alias; see `toolcell tools`.")]
 Arguments = Annotated[
     str, Parameter(help="One JSON object, - for standard input, @FILE, or key=value words.")
 ]
 
 
-async def run(tool: ToolName, /, *arguments: Arguments, flags: Flags = Flags()) -> int:
+async def run(tool: ToolName, /, *arguments: Arguments, flags: Flags = _FLAGS) -> int:
     """Run one call of a tool.
 
     A value in key=value is JSON where it parses as JSON, else text.
@@ -50,7 +54,7 @@ async def run(tool: ToolName, /, *arguments: Arguments, flags: Flags = Flags()) 
     return _delivered(result, flags)
 
 
-async def python(file: str, /, *, flags: Flags = Flags()) -> int:
+async def python(file: str, /, *, flags: Flags = _FLAGS) -> int:
     """Run a file, or standard input (-), with the python tool. Exit codes as for run.
 
     Parameters
@@ -68,7 +72,7 @@ async def python(file: str, /, *, flags: Flags = Flags()) -> int:
     return _delivered(await _ended(work, call, progress="python"), flags)
 
 
-async def exec_(*command: str, flags: Flags = Flags()) -> int:
+async def exec_(*command: str, flags: Flags = _FLAGS) -> int:
     """Run a command: write it after --. Its output and exit code pass through.
 
     Exit code: the command's own; 124 a limit, 125 our failure or confinement, 126 not permitted
@@ -108,16 +112,17 @@ async def exec_(*command: str, flags: Flags = Flags()) -> int:
     return exec_code(result)
 
 
-async def check(tool: ToolName, /, *arguments: Arguments, flags: Flags = Flags()) -> int:
+async def check(tool: ToolName, /, *arguments: Arguments, flags: Flags = _FLAGS) -> int:
     """Say what would be decided about a call, and every reason; runs nothing.
 
     Exit code: 0 allow, 10 ask, 11 deny, 3 the call is wrong.
     """
     from toolcell_policies import Decision
+    from toolcell_sandbox.failures import FailureBase
 
     words = given(arguments)
 
-    async def work() -> tuple[str, Decision | object]:
+    async def work() -> tuple[str, Decision | FailureBase]:
         async with opened(flags) as executor:
             found = executor.registry.get(tool)
             name = tool if found is None else found.name
@@ -138,7 +143,7 @@ async def check(tool: ToolName, /, *arguments: Arguments, flags: Flags = Flags()
     return CHECK[decision.outcome.value]
 
 
-async def tools(*, packs: Packs = Packs(), output: Output = Output()) -> int:
+async def tools(*, packs: Packs = _PACKS, output: Output = _OUTPUT) -> int:
     """List the tools: what each does, and the approval level that it starts from."""
     from toolcell.builtin import builtin_tools
     from toolcell.registry import ToolRegistry
@@ -177,7 +182,7 @@ async def tools(*, packs: Packs = Packs(), output: Output = Output()) -> int:
     return 0
 
 
-async def doctor(*, output: Output = Output()) -> int:
+async def doctor(*, output: Output = _OUTPUT) -> int:
     """Prove each guarantee on this host, by probes that try to break it from inside a jail.
 
     Exit code: 0 when all hold, else 1.
@@ -187,7 +192,7 @@ async def doctor(*, output: Output = Output()) -> int:
     return await until_signalled(lambda: examine(as_json=output.json), progress="the probes")
 
 
-async def tour(*, output: Output = Output()) -> int:
+async def tour(*, output: Output = _OUTPUT) -> int:
     """Show real calls on this folder, then a hostile tool pack, and how each ended.
 
     Exit code: 0 when every one ended as expected, else 1.

@@ -36,26 +36,28 @@ def seen(tried: str, what: object, *, broke: bool) -> Attempt:
     return {"tried": tried, "got": f"{what}"[:200], "broke": broke}
 
 
-def _read(path: str) -> str:
+def read(path: str) -> str:
+    """The first few characters of a file."""
     with open(path, errors="replace") as file:
         return file.read(64)
 
 
-def _write(path: str) -> str:
+def write(path: str, text: str = "planted") -> str:
+    """Make a file, and return its path."""
     with open(path, "w") as file:
-        file.write("x")
+        file.write(text)
     return path
 
 
 def files(secret: str, prefix: str) -> list[Attempt]:
     """fs_confined: a planted file outside, the host's root through /proc, our own interpreter."""
     return [
-        attempt("read a planted file outside", lambda: _read(secret)),
-        attempt("read it through /proc/1/root", lambda: _read(f"/proc/1/root{secret}")),
-        attempt("read it through ..", lambda: _read(f"/tmp/../../..{secret}")),
-        attempt("read /etc/shadow", lambda: _read("/etc/shadow")),
-        attempt("write below /usr", lambda: _write("/usr/toolcell-probe")),
-        attempt("write into the interpreter", lambda: _write(f"{prefix}/toolcell-probe")),
+        attempt("read a planted file outside", lambda: read(secret)),
+        attempt("read it through /proc/1/root", lambda: read(f"/proc/1/root{secret}")),
+        attempt("read it through ..", lambda: read(f"/tmp/../../..{secret}")),
+        attempt("read /etc/shadow", lambda: read("/etc/shadow")),
+        attempt("write below /usr", lambda: write("/usr/toolcell-probe")),
+        attempt("write into the interpreter", lambda: write(f"{prefix}/toolcell-probe")),
         attempt("make a block device", lambda: os.mknod("/tmp/sda", 0o060600, os.makedev(8, 0))),
     ]
 
@@ -114,7 +116,7 @@ def ipc(key: int, shared: str, namespace: str) -> list[Attempt]:
     """ipc_private: a System V queue and a POSIX shared memory file of the host."""
     return [
         attempt("open a System V message queue of the host", lambda: open_queue(key)),
-        attempt("open a file of the host's /dev/shm", lambda: _read(shared)),
+        attempt("open a file of the host's /dev/shm", lambda: read(shared)),
         seen(
             "compare the ipc namespace",
             "another than the host's",
@@ -159,7 +161,9 @@ def descriptors(secret: str) -> list[Attempt]:
             content = os.pread(fd, 256, 0)
         except OSError:
             continue  # a pipe, a folder, or closed since it was listed
-        found.append(seen(f"read descriptor {fd}", "not the file", broke=secret.encode() in content))
+        found.append(
+            seen(f"read descriptor {fd}", "not the file", broke=secret.encode() in content)
+        )
     high = [fd for fd in map(int, os.listdir("/proc/self/fd")) if fd > 3]
     # One of them is the listing itself.
     found.append(seen("count descriptors above 3", f"{len(high) - 1}", broke=len(high) > 1))
@@ -176,7 +180,7 @@ def privileges() -> list[Attempt]:
         return 0
 
     with open("/proc/self/status") as file:
-        status = dict(line.strip().split(":\t", 1) for line in file if ":\t" in line)
+        status = {name: value.strip() for name, _, value in (line.partition(":") for line in file)}
     held = [name for name in ("CapEff", "CapPrm", "CapBnd", "CapAmb") if int(status[name], 16)]
     return [
         attempt("setuid(0)", lambda: os.setuid(0)),

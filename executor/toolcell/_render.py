@@ -24,11 +24,18 @@ _LINES = "\n\t"
 """What stays as it is in text of several lines."""
 
 
+def _colours(fd: int) -> bool:
+    return os.isatty(fd) and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def painted(text: str, *, good: bool, fd: int = 1) -> str:
+    """Our own words in green or red, where that is a terminal which wants colour."""
+    return f"\x1b[{'32' if good else '1;31'}m{text}\x1b[0m" if _colours(fd) else text
+
+
 def say(message: str, *, kind: str | None = None) -> None:
     """One line on stderr, from us. Lost in silence when nobody can read it."""
-    name = "" if kind is None else f"{kind}: "
-    if os.isatty(2) and not os.environ.get("NO_COLOR"):
-        name = f"\x1b[1;31m{name}\x1b[0m"
+    name = "" if kind is None else painted(f"{kind}: ", good=False, fd=2)
     _write(2, f"toolcell: {name}{visible(message)}\n")
 
 
@@ -192,9 +199,9 @@ def _rich_table(
         table.add_row(Text(row[0], style=style), *(Text(cell) for cell in row[1:]))
     # Printed by us, so that a reader that goes away is treated as everywhere.
     width = os.get_terminal_size(1).columns or 80
-    console = Console(file=io.StringIO(), force_terminal=True, width=width, highlight=False)
-    if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
-        console.no_color = True
+    console = Console(
+        file=io.StringIO(), force_terminal=True, no_color=not _colours(1), width=width
+    )
     with console.capture() as captured:
         console.print(table)
     return captured.get()

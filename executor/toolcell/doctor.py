@@ -8,10 +8,10 @@ either.
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import os
 import secrets
 import socket
-import subprocess
 import sys
 import tempfile
 from collections.abc import Awaitable, Callable
@@ -22,7 +22,7 @@ from typing import Any, Final
 import trio
 
 from toolcell import _probes
-from toolcell._render import print_json, show_table, write_out
+from toolcell._render import painted, print_json, write_out
 from toolcell._visible import visible
 from toolcell.confinement import library_mounts, library_path
 from toolcell_sandbox import JailOutcome, host, run_in_jail
@@ -144,10 +144,8 @@ class _Probe:
 async def _files(probe: _Probe) -> Finding:
     folder = probe.held.enter_context(tempfile.TemporaryDirectory(prefix="toolcell-doctor-"))
     secret = os.path.join(folder, "secret")
-    with open(secret, "w") as file:
-        file.write("planted")
-    with open(secret) as file:
-        probe.control = f"outside, the planted file reads {file.read()!r}"
+    _probes.write(secret)
+    probe.control = f"outside, the planted file reads {_probes.read(secret)!r}"
     return probe.by_attempts(await probe.jailed(_probes.files, secret=secret, prefix=sys.prefix))
 
 
@@ -177,11 +175,12 @@ async def _ipc(probe: _Probe) -> Finding:
     key = secrets.randbelow(1 << 30) + 1
     queue = _probes.open_queue(key, _IPC_CREAT | 0o600)
     probe.held.callback(ctypes.CDLL(None).msgctl, queue, _IPC_RMID, None)
-    shared = probe.held.enter_context(tempfile.NamedTemporaryFile(dir="/dev/shm"))
+    shared = _probes.write(f"/dev/shm/toolcell-doctor-{secrets.token_hex(8)}")
+    probe.held.callback(os.unlink, shared)
     probe.control = f"outside, the queue opens as {_probes.open_queue(key)}"
     namespace = os.readlink("/proc/self/ns/ipc")
     return probe.by_attempts(
-        await probe.jailed(_probes.ipc, key=key, shared=shared.name, namespace=namespace)
+        await probe.jailed(_probes.ipc, key=key, shared=shared, namespace=namespace)
     )
 
 
@@ -189,8 +188,8 @@ async def _environment(probe: _Probe) -> Finding:
     name, value = "TOOLCELL_DOCTOR_SECRET", secrets.token_hex(16)
     os.environ[name] = value
     probe.held.callback(os.environ.pop, name)
-    shows = [sys.executable, "-I", "-S", "-c", f"import os; print(os.environ[{name!r}])"]
-    if (await _plain_child(shows)).strip() == value:
+    code = f"import os; print(os.environ[{name!r}])"
+    if (await _plain_child(code)).strip() == value:
         probe.control = "outside, a child inherits the variable"
     return probe.by_attempts(await probe.jailed(_probes.environment, name=name, value=value))
 
@@ -200,16 +199,17 @@ async def _descriptors(probe: _Probe) -> Finding:
     fd = os.memfd_create("doctor", 0)
     probe.held.callback(os.close, fd)
     os.write(fd, secret.encode())
-    high = os.dup2(fd, 900, inheritable=True)
+    high = fcntl.fcntl(fd, fcntl.F_DUPFD, 200)
     probe.held.callback(os.close, high)
-    shows = [sys.executable, "-I", "-S", "-c", f"import os; print(os.pread({high}, 64, 0).decode())"]
-    if (await _plain_child(shows)).strip() == secret:
+    code = f"import os; print(os.pread({high}, 64, 0).decode())"
+    if (await _plain_child(code)).strip() == secret:
         probe.control = "outside, a child reads the inherited descriptor"
     return probe.by_attempts(await probe.jailed(_probes.descriptors, secret=secret))
 
 
-async def _plain_child(argv: list[str]) -> str:
-    """The output of a child that inherits all that can be inherited."""
+async def _plain_child(code: str) -> str:
+    """The output of a child, outside any jail, that inherits all that can be inherited."""
+    argv = [sys.executable, "-I", "-S", "-c", code]
     done = await trio.run_process(argv, capture_stdout=True, close_fds=False, check=False)
     return done.stdout.decode(errors="replace")
 
@@ -302,16 +302,29 @@ async def examine(*, as_json: bool) -> int:
     # Where one thing is missing, everything else fails with it: the fix comes first, once.
     for fix in dict.fromkeys(finding.fix for finding in found if finding.fix):
         write_out(f"fix: {visible(fix)}\n")
-    rows = [
-        [f.guarantee, "holds" if f.held else "DOES NOT HOLD", f.mechanism or "-", f.happened]
-        for f in found
-    ]
-    show_table(
-        "", ["guarantee", "", "mechanism", "what happened"], rows, [f.held for f in found]
-    )
-    write_out(
-        "isolation: partial (what these ten say, and no more: see docs/threat-model.md)\n"
-        if holds
-        else "isolation: none that this version offers; a call here ends in confinement_failed\n"
-    )
+    for finding in found:
+        write_out(_shown(finding))
+    write_out(_summary(found))
     return 0 if holds else 1
+
+
+def _shown(finding: Finding) -> str:
+    """One guarantee for a person: whether it holds, by what, and what was done to it."""
+    word = painted("holds" if finding.held else "DOES NOT HOLD", good=finding.held)
+    lines = [f"{word}  {finding.guarantee}" + f" ({finding.mechanism})" * bool(finding.mechanism)]
+    facts = {
+        "tried": ", ".join(finding.tried),
+        "what happened": finding.happened,
+        "control": finding.control,
+    }
+    lines += [f"    {name}: {visible(fact)}" for name, fact in facts.items() if fact]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _summary(found: list[Finding]) -> str:
+    held = sum(finding.held for finding in found)
+    if held == len(found):
+        return f"isolation: partial; all {held} guarantees of this version hold here\n"
+    if held:
+        return f"isolation: partial; {held} of {len(found)} guarantees hold here\n"
+    return "isolation: none; a call on this host ends in confinement_failed and runs nothing\n"

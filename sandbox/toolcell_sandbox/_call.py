@@ -82,6 +82,7 @@ class _Jail:
         self._stdout = Capture(spec.limits.head_bytes, spec.limits.tail_bytes)
         self._stderr = Capture(spec.limits.head_bytes, spec.limits.tail_bytes)
         self._half_line = b""
+        self._in_sink = 0
         self._frame = FrameReader(spec.limits.result_bytes)
         self._reports: dict[str, Mapping[str, Any]] = {}
         self._confined = trio.Event()
@@ -198,8 +199,7 @@ class _Jail:
                 nursery.start_soon(self._deadline)
                 nursery.start_soon(self._watch)
                 await self._exit()
-                with trio.move_on_after(DRAIN_S):
-                    await readers.wait()
+                await self._drained(readers, has_sink=sink is not None)
                 nursery.cancel_scope.cancel()
         finally:
             # On cancel: shield, kill, wait for death; the exception goes on by itself.
@@ -218,6 +218,21 @@ class _Jail:
         await trio.lowlevel.wait_readable(self._pidfd)
         self._exited = True
         self._ended_s = time.monotonic()
+
+    async def _drained(self, readers: trio.Event, *, has_sink: bool) -> None:
+        """Wait for the streams' ends. The tree is gone, so only a sink can take long.
+
+        What a command left in the pipe is owed whole, so a sink may take its time over it; but
+        after a kill of ours no longer than `DRAIN_S` for each chunk.
+        """
+        while not readers.is_set():
+            seen_bytes = self._stdout.seen_bytes + self._stderr.seen_bytes
+            with trio.move_on_after(DRAIN_S):
+                await readers.wait()
+            moved = self._stdout.seen_bytes + self._stderr.seen_bytes > seen_bytes
+            patient = self._in_sink > 0 and self._own_kill is None
+            if not (has_sink and (moved or patient)):
+                return
 
     async def _reap(self) -> None:
         """Wait for the launcher's end; past `REAP_S` kill it, which kills the init."""
@@ -244,7 +259,7 @@ class _Jail:
         await self._confined.wait()
         init_pid = int(self._reports["started"]["init_pid"])
         limits = self._spec.limits
-        while True:
+        while not self._exited:
             sample = watch.census.tree(init_pid)
             self._cpu_s = max(self._cpu_s, sample.cpu_s)
             if sample.pids:
@@ -271,9 +286,16 @@ class _Jail:
     async def _drain(
         self, name: Literal["stdout", "stderr"], capture: Capture, sink: Sink | None
     ) -> None:
-        passed = None if sink is None else functools.partial(sink, name)
+        passed = None if sink is None else functools.partial(self._pass_on, sink, name)
         await _read_to_end(self._ends[name], capture.feed, passed)
         capture.closed = True
+
+    async def _pass_on(self, sink: Sink, name: Literal["stdout", "stderr"], chunk: bytes) -> None:
+        self._in_sink += 1
+        try:
+            await sink(name, chunk)
+        finally:
+            self._in_sink -= 1
 
     async def _read_frame(self) -> None:
         await _read_to_end(self._ends["result"], self._frame.feed)

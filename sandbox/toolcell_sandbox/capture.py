@@ -8,6 +8,7 @@ bounded by twice the caps whatever is written.
 
 from __future__ import annotations
 
+import codecs
 from dataclasses import dataclass
 
 
@@ -84,20 +85,17 @@ _NOT_CLOSED = "\n[... the stream was still open; more may have been written ...]
 
 
 def _without_split_end(head: bytes) -> bytes:
-    for back in range(1, min(4, len(head)) + 1):
-        byte = head[-back]
-        if byte & 0b1100_0000 == 0b1000_0000:
-            continue
-        needed = 4 if byte >= 0xF0 else 3 if byte >= 0xE0 else 2 if byte >= 0xC0 else 1
-        return head[:-back] if needed > back else head
-    return head
+    # What could still become a character is not taken; what never could is, and is replaced.
+    end = head[-3:]
+    _, whole = codecs.utf_8_decode(end, "replace", False)
+    return head[: len(head) - len(end) + whole]
 
 
 def _without_split_start(tail: bytes) -> bytes:
     for skip in range(min(4, len(tail))):
         if tail[skip] & 0b1100_0000 != 0b1000_0000:
             return tail[skip:]
-    return tail
+    return tail if len(tail) > 3 else b""
 
 
 class Capture:

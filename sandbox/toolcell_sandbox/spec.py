@@ -12,7 +12,9 @@ from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?", re.ASCII | re.IGNORECASE)
+_SIZE = re.compile(
+    r"(\d{1,20})(\.\d{1,20})?\s*(?:([kmgt])(?:i?b)?|b)?", re.ASCII | re.IGNORECASE
+)
 
 MAX_SIZE_BYTES = 1 << 62
 """Above any rlimit a kernel takes for granted, below the sign bit of a 64-bit field."""
@@ -28,7 +30,8 @@ def parse_size(value: int | str) -> int:
         match = _SIZE.fullmatch(value.strip())
         if match is None:
             raise ValueError(f"{value!r} is not a size: write bytes, or a number with K, M, G or T")
-        size = int(float(match[1]) * _UNITS[match[2].lower()])
+        unit = _UNITS[(match[3] or "").lower()]
+        size = int(match[1]) * unit + int(float(match[2] or 0) * unit)
     elif isinstance(value, bool) or not isinstance(value, int):
         raise ValueError(f"{value!r} is not a size: write bytes, or text such as '64M'")
     else:
@@ -158,7 +161,9 @@ class Mount:
     owned: bool = False
 
     def __post_init__(self) -> None:
-        if not os.path.isabs(self.path) or os.path.normpath(self.path) != self.path:
+        # normpath() of "//x" is "//x": POSIX lets a host give two slashes a meaning.
+        normal = os.path.normpath(self.path) == self.path and not self.path.startswith("//")
+        if not os.path.isabs(self.path) or not normal or "\0" in self.path:
             raise ValueError(f"a mount needs an absolute, normal path, not {self.path!r}")
 
 

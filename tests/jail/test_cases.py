@@ -14,6 +14,7 @@ import pytest
 import trio
 
 from toolcell_sandbox import CommandHandler, run_in_jail
+from toolcell_sandbox._child import syscalls
 
 from .conftest import pids_below
 
@@ -381,6 +382,7 @@ async def test_case_45_signals_masks_and_umask_are_reset(jail):
     )
     old_umask = os.umask(0o777)
     old = signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+    _ignore_library_signal(32)
     blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR2, signal.SIGTERM})
     try:
         command = await jail.shell("grep -E '^Sig(Blk|Ign)' /proc/self/status; umask")
@@ -388,10 +390,20 @@ async def test_case_45_signals_masks_and_umask_are_reset(jail):
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
         signal.signal(signal.SIGUSR1, old)
+        syscalls.reset_signal(32)
         os.umask(old_umask)
     assert command.stdout.kept == b"SigBlk:\t0000000000000000\nSigIgn:\t0000000000000000\n0022\n"
     ignored_by_python = 1 << (signal.SIGPIPE - 1) | 1 << (signal.SIGXFSZ - 1)
     assert python.value == [0o022, ["0" * 16, f"{ignored_by_python:016x}"]]
+
+
+def _ignore_library_signal(number: int) -> None:
+    import ctypes
+
+    ignore = (1).to_bytes(8, sys.byteorder) + bytes(24)
+    call = ctypes.c_long(syscalls.number("rt_sigaction"))
+    libc = ctypes.CDLL(None)
+    assert libc.syscall(call, ctypes.c_long(number), ignore, None, ctypes.c_long(8)) == 0
 
 
 # -- confinement, with controls ------------------------------------------------------------

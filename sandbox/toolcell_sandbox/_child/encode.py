@@ -33,7 +33,7 @@ def plain(value: Any, where: str = "$", depth: int = 0) -> Any:
     Raises:
         NotJsonable: somewhere in it is what JSON cannot say, or not exactly.
     """
-    if value is None or isinstance(value, bool):
+    if value is None or value is True or value is False:
         return value
     kind = type(value)
     if kind is str:
@@ -83,8 +83,10 @@ def _rich(value: Any, where: str, depth: int) -> Any:
     dump = getattr(type(value), "model_dump", None)
     if dump is not None:
         return plain(dump(value, mode="json"), where, depth + 1)
-    if hasattr(type(value), "__dataclass_fields__"):
-        names = type(value).__dataclass_fields__
+    dataclasses = sys.modules.get("dataclasses")
+    if dataclasses is not None and hasattr(type(value), "__dataclass_fields__"):
+        # Not all of __dataclass_fields__: it also lists ClassVars and InitVars.
+        names = [field.name for field in dataclasses.fields(value)]
         return {n: plain(getattr(value, n), f"{where}.{n}", depth + 1) for n in names}
     if isinstance(value, os.PathLike):
         return _text(os.fsdecode(os.fspath(value)), where)

@@ -68,9 +68,12 @@ def owners_of(path: str) -> tuple[set[int], set[int]]:
     return uids, gids
 
 
-def write_maps(pid: int, uid_map: str, gid_map: str) -> None:
-    """Give the new user namespace of `pid` its ids, from outside it."""
-    if os.geteuid() != 0:
+def write_maps(pid: int, uid_map: str, gid_map: str, *, ranged: bool) -> None:
+    """Give the new user namespace of `pid` its ids, from outside it.
+
+    Whoever maps only its own group must give up setgroups(2) first (user_namespaces(7)).
+    """
+    if not ranged:
         _write(f"/proc/{pid}/setgroups", "deny")
     _write(f"/proc/{pid}/uid_map", uid_map)
     _write(f"/proc/{pid}/gid_map", gid_map)
@@ -110,7 +113,7 @@ def _new_namespace(uid_map: str, gid_map: str) -> int:
             os._exit(0)
     os.close(wait)
     try:
-        write_maps(pid, uid_map, gid_map)
+        write_maps(pid, uid_map, gid_map, ranged=True)
         return os.open(f"/proc/{pid}/ns/user", os.O_RDONLY | os.O_CLOEXEC)
     finally:
         os.close(hold)

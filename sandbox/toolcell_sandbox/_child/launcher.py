@@ -79,6 +79,7 @@ def _jail(config: dict[str, Any], report: Report) -> None:
                 pid,
                 identity.namespace_map(identity.uid),
                 identity.namespace_map(identity.gid),
+                ranged=identity.is_ranged,
             )
         report.send("started", init_pid=pid)
         os.write(go, b"1")

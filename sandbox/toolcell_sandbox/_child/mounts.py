@@ -81,7 +81,8 @@ def _map_owners(fd: int, path: str, base: int, *, must: bool) -> None:
     uids, gids = ids.owners_of(path)
     uid_map = ids.owners_map(base, own.st_uid, uids)
     gid_map = ids.owners_map(base, own.st_gid, gids)
-    namespace = ids.mapping_namespace(uid_map, gid_map)
+    with stage("fs_confined", "namespaces"):
+        namespace = ids.mapping_namespace(uid_map, gid_map)
     try:
         syscalls.set_tree(fd, syscalls.MOUNT_ATTR_IDMAP, userns_fd=namespace)
     except OSError as error:

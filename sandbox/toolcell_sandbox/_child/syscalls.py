@@ -14,8 +14,8 @@ import sys
 # include/uapi/asm-generic/unistd.h for aarch64; arch/x86/entry/syscalls/syscall_64.tbl.
 # From 424 on, all architectures share their numbers.
 _NUMBERS = {
-    "x86_64": {"clone": 56, "pivot_root": 155, "capset": 126},
-    "aarch64": {"clone": 220, "pivot_root": 41, "capset": 91},
+    "x86_64": {"clone": 56, "pivot_root": 155, "capset": 126, "rt_sigaction": 13},
+    "aarch64": {"clone": 220, "pivot_root": 41, "capset": 91, "rt_sigaction": 134},
 }
 _SHARED = {
     "open_tree": 428,
@@ -201,6 +201,12 @@ def prctl(option: int, argument: int = 0, second: int = 0) -> int:
     """prctl(2)."""
     wide = [ctypes.c_ulong(x) for x in (argument, second, 0, 0)]
     return _check(int(_libc.prctl(ctypes.c_int(option), *wide)), f"prctl {option}")
+
+
+def reset_signal(signal_number: int) -> None:
+    """SIG_DFL by rt_sigaction(2) itself: the C library refuses the two that it keeps for itself."""
+    default = ctypes.c_char_p(bytes(32))
+    _syscall("rt_sigaction", signal_number, default, None, 8)
 
 
 def drop_bounding_set() -> None:

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from typing import Any, NoReturn
 
 RESULT_FD = 3
+_LIBRARY_SIGNALS = (32, 33)
+"""The C library's own (nptl(7)); a parent can have left them ignored all the same."""
 _CLOSE_RANGE_CLOEXEC = 4
 # What CPython itself sets up at its start; a command gets the system's defaults for all.
 _PYTHON_SIGNALS: tuple[tuple[signal.Signals, Any], ...] = (
@@ -76,6 +78,8 @@ def _reset_signals(*, is_python: bool) -> None:
     for number in signal.valid_signals():
         if number not in (signal.SIGKILL, signal.SIGSTOP):
             signal.signal(number, signal.SIG_DFL)
+    for internal in _LIBRARY_SIGNALS:
+        syscalls.reset_signal(internal)
     if is_python:
         for number, action in _PYTHON_SIGNALS:
             signal.signal(number, action)
