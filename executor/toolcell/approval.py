@@ -139,19 +139,18 @@ class SessionMemory:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Approved:
-    """A clear yes, for the one plan with this hash."""
+class Approval:
+    """How asking went: a clear yes for the one plan with this hash, or a failure."""
 
     plan_hash: str
+    failure: ApprovalRejected | ApprovalTimeout | ApprovalUnavailable | None = None
     remembered: bool = False
+    terminate: bool = False
+    """The person wants the agent to stop; whoever owns the loop decides."""
 
 
-async def approve(
-    approver: Approver,
-    decision: Decision,
-    request: ApprovalRequest,
-) -> tuple[Approved | ApprovalRejected | ApprovalTimeout | ApprovalUnavailable, bool]:
-    """Ask, and read the answer strictly; the second value is whether to propose termination.
+async def approve(approver: Approver, request: ApprovalRequest, decision: Decision) -> Approval:
+    """Ask, and read the answer strictly.
 
     A cancel while waiting goes on up. An approver that raises, answers nonsense, or remembers
     what was not offered has not said yes.
@@ -161,27 +160,31 @@ async def approve(
     with trio.move_on_after(request.deadline_s) as scope:
         try:
             said = await _asked(approver, request)
-        except Exception as error:  # noqa: BLE001  # an approver is foreign code; Cancelled is no Exception
-            return _unavailable(f"asking failed: {type(error).__name__}", decision), False
+        except Exception as error:  # noqa: BLE001  # foreign code; Cancelled is no Exception
+            said = Answer.unavailable(f"asking failed: {type(error).__name__}")
+    hashed = request.plan_hash
     if scope.cancelled_caught:
         waited_s = round(trio.current_time() - started, 3)
         message = f"nobody answered within {request.deadline_s:g} s, so the call did not run"
-        return ApprovalTimeout(message=message, waited_s=waited_s), False
+        return Approval(
+            plan_hash=hashed, failure=ApprovalTimeout(message=message, waited_s=waited_s)
+        )
     match said:
         case Answer(kind="once"):
-            return Approved(plan_hash=request.plan_hash), False
+            return Approval(plan_hash=hashed)
         case Answer(kind="remember", scope=where) if where in request.remember_options:
-            return Approved(plan_hash=request.plan_hash, remembered=True), False
+            return Approval(plan_hash=hashed, remembered=True)
         case Answer(kind="remember"):
-            return _unavailable("the answer was to remember what was not offered", decision), False
+            cause = "the answer was to remember what was not offered"
         case Answer(kind="reject" | "stop", why=why):
             message = "a person said no" + (f": {why}" if why else "")
-            return ApprovalRejected(message=message, why=why), said.kind == "stop"
+            rejected = ApprovalRejected(message=message, why=why)
+            return Approval(plan_hash=hashed, failure=rejected, terminate=said.kind == "stop")
         case Answer(kind="unavailable", why=why):
-            return _unavailable(why or "nobody is there to ask", decision), False
+            cause = why or "nobody is there to ask"
         case _:
-            what = f"the approver returned {type(said).__name__}, not an Answer"
-            return _unavailable(what, decision), False
+            cause = f"the approver returned {type(said).__name__}, not an Answer"
+    return Approval(plan_hash=hashed, failure=_unavailable(cause, decision))
 
 
 def _unavailable(cause: str, decision: Decision) -> ApprovalUnavailable:

@@ -1,4 +1,4 @@
-"""The road of one call, straight down:
+"""The road of one call, straight down.
 
 resolve → validate → decide → approve → confine → run → settle
 """
@@ -10,22 +10,15 @@ import logging
 import os
 import traceback
 from collections.abc import AsyncIterable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import trio
 
-from toolcell._visible import shown_call
-from toolcell.approval import (
-    ApprovalRequest,
-    Approved,
-    Approver,
-    SessionMemory,
-    approve,
-    deny_all,
-)
+from toolcell.approval import Approver, approve, deny_all
 from toolcell.audit import Audit
 from toolcell.calls import CallContext, ToolCall, new_call_id
-from toolcell.confinement import Workspace, confine, limits_for, protected_list
+from toolcell.confinement import Workspace, confine
+from toolcell.planning import Plan, Planner
 from toolcell.registry import ToolRegistry
 from toolcell.results import (
     Denied,
@@ -37,17 +30,8 @@ from toolcell.results import (
 )
 from toolcell.schema import Validated, validate
 from toolcell.settlement import refused, settle
-from toolcell.tools import HandlerRef, Tool
-from toolcell_policies import (
-    Decision,
-    Facts,
-    Outcome,
-    PathVerdict,
-    Reason,
-    check_path,
-    decide,
-    plan_hash,
-)
+from toolcell.tools import Tool
+from toolcell_policies import Decision, Outcome
 from toolcell_sandbox import run_in_jail
 from toolcell_sandbox.spec import Limits, Network
 
@@ -73,19 +57,12 @@ def default_state_dir() -> str:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class _Plan:
-    """What would run, exactly, and what was decided about it."""
+class _Request:
+    """One call as its caller made it, on its way down the road."""
 
-    tool: Tool
-    arguments: dict[str, Any]
+    call: ToolCall
+    context: CallContext
     limits: Limits
-    paths: tuple[PathVerdict, ...]
-    decision: Decision
-
-
-class _Streams(NamedTuple):
-    """What a caller joins to a handler's own streams."""
-
     stdin: Stdin
     sink: Sink | None
 
@@ -137,9 +114,12 @@ class Executor:
         self.network = network or Network.none()
         self._env = dict(env or {})
         self._approver = approver
-        self._memory = SessionMemory()
-        self._homes = _homes()
-        self._sensitive = protected_list(self.state_dir)
+        self._planner = Planner(
+            workspace=self.workspace,
+            state_dir=self.state_dir,
+            network=self.network,
+            env=self._env,
+        )
         self._audit = Audit(self.state_dir)
         self._slots = trio.CapacityLimiter(max_concurrency or CONCURRENT_CALLS)
 
@@ -174,15 +154,20 @@ class Executor:
         """
         if not isinstance(call, ToolCall):
             call = ToolCall(call, arguments or {}, call_id or new_call_id())
-        context = context or CallContext()
+        request = _Request(
+            call=call,
+            context=context or CallContext(),
+            limits=limits or self.limits,
+            stdin=stdin,
+            sink=sink,
+        )
         kind: str | None = "cancelled"
         try:
             await self._audit.record("intent", call_id=call.call_id, tool_name=_named(call))
         except OSError as error:
             return refused(call, _defect(error, "the audit log takes no record, so nothing runs"))
         try:
-            streams = _Streams(stdin, sink)
-            result = await self._guarded(call, context, limits or self.limits, streams)
+            result = await self._guarded(request)
             kind = None if result.error is None else result.error.kind
         finally:
             unrecorded = await self._end(call, kind)
@@ -197,34 +182,31 @@ class Executor:
             return _defect(error, "the call ended, and its end could not be recorded")
         return None
 
-    async def _guarded(
-        self, call: ToolCall, context: CallContext, limits: Limits, streams: _Streams
-    ) -> ToolResult:
+    async def _guarded(self, request: _Request) -> ToolResult:
         """The road, with our own defects as a typed ending."""
         try:
             await trio.lowlevel.checkpoint()
-            return await self._road(call, context, limits, streams)
+            return await self._road(request)
         except Exception as error:  # noqa: BLE001  # our own defects are an ending; Cancelled goes up
-            _log.exception("call %s failed by a defect of toolcell", call.call_id)
-            return refused(call, _defect(error, "toolcell itself failed to run this call"))
+            _log.exception("call %s failed by a defect of toolcell", request.call.call_id)
+            return refused(request.call, _defect(error, "toolcell itself failed to run this call"))
 
-    async def _road(
-        self, call: ToolCall, context: CallContext, limits: Limits, streams: _Streams
-    ) -> ToolResult:
+    async def _road(self, request: _Request) -> ToolResult:
+        call, context = request.call, request.context
         tool = self.registry.snapshot().resolve(call.name)
         if not isinstance(tool, Tool):
             return refused(call, tool)
         valid = validate(tool, call.arguments)
         if not isinstance(valid, Validated):
             return refused(call, valid, tool_name=tool.name)
-        plan = self._decide(tool, valid, context, limits)
+        plan = self._planner.plan(tool, valid, context, request.limits)
         if plan.decision.outcome is Outcome.ASK:
-            answer, terminate = await self._approve(call, plan, context)
-            if not isinstance(answer, Approved):
-                return self._refused(call, plan, valid, answer, terminate=terminate)
-            plan = self._unchanged(plan, self._decide(tool, valid, context, limits), answer)
+            answer = await approve(self._approver, plan.request(call.call_id), plan.decision)
+            if answer.failure is not None:
+                return _refused(call, plan, answer.failure, terminate=answer.terminate)
+            plan = self._planner.recheck(plan, answer, context, request.limits)
         if plan.decision.outcome is Outcome.DENY:
-            return self._refused(call, plan, valid, _denied(plan.decision))
+            return _refused(call, plan, _denied(plan.decision))
         handler, spec = confine(
             tool,
             plan.arguments,
@@ -235,28 +217,8 @@ class Executor:
             context=dataclasses.asdict(context) | {"call_id": call.call_id},
         )
         async with self._slots:
-            outcome = await run_in_jail(handler, spec, stdin=streams.stdin, sink=streams.sink)
+            outcome = await run_in_jail(handler, spec, stdin=request.stdin, sink=request.sink)
         return settle(call, tool, outcome, decision=plan.decision, repairs=valid.repairs)
-
-    def _refused(
-        self,
-        call: ToolCall,
-        plan: _Plan,
-        valid: Validated,
-        failure: Any,
-        *,
-        terminate: bool = False,
-    ) -> ToolResult:
-        return refused(
-            call,
-            failure,
-            tool_name=plan.tool.name,
-            decision=plan.decision,
-            repairs=valid.repairs,
-            terminate=terminate,
-        )
-
-    # -- decide and approve ---------------------------------------------------------------
 
     def check(
         self,
@@ -272,93 +234,18 @@ class Executor:
         valid = validate(tool, arguments or {})
         if not isinstance(valid, Validated):
             return valid
-        return self._decide(tool, valid, context or CallContext(), self.limits).decision
+        return self._planner.plan(tool, valid, context or CallContext(), self.limits).decision
 
-    def _decide(self, tool: Tool, valid: Validated, context: CallContext, limits: Limits) -> _Plan:
-        paths = self._paths(tool, valid.arguments)
-        limits = limits_for(tool, valid.arguments, limits)
-        digest = tool.handler.digest if isinstance(tool.handler, HandlerRef) else None
-        hashed = plan_hash(
-            tool_name=tool.name,
-            spec_hash=tool.spec_hash,
-            arguments=valid.arguments,
-            workspace=f"{self.workspace.path}\0{self.workspace.identity}",
-            network=self.network.kind,
-            pack_digest=digest,
-            jail={
-                "limits": dataclasses.asdict(limits),
-                "env": dict(self._env),
-                "paths": [verdict.resolved for verdict in paths],
-            },
-        )
-        facts = Facts(
-            tool_name=tool.name,
-            access_mode=tool.access_mode,
-            danger=tool.danger_level,
-            permission_level=tool.level_floor,
-            paths=paths,
-            network=self.network.kind,
-            granted_first_use=self._memory.knows(*self._memory_key(tool, context)),
-            plan_hash=hashed,
-            display_bytes=len(shown_call(tool.name, valid.arguments).encode()),
-        )
-        return _Plan(
-            tool=tool,
-            arguments=valid.arguments,
-            limits=limits,
-            paths=paths,
-            decision=decide(facts),
-        )
 
-    def _paths(self, tool: Tool, arguments: Mapping[str, Any]) -> tuple[PathVerdict, ...]:
-        """Every path argument, given or by default, resolved now."""
-        found = []
-        for name, role in tool.path_params.items():
-            default = tool.input_schema.get("properties", {}).get(name, {}).get("default")
-            value = arguments.get(name, default)
-            for path in value if isinstance(value, list) else [value]:
-                if isinstance(path, str):
-                    # Who writes a file may read it as well: an edit returns what was there.
-                    found += [
-                        check_path(path, each, self.workspace.path, self._homes, self._sensitive)
-                        for each in (("write", "read") if role == "write" else ("read",))
-                    ]
-        return tuple(found)
-
-    async def _approve(self, call: ToolCall, plan: _Plan, context: CallContext) -> tuple[Any, bool]:
-        decision = plan.decision
-        request = ApprovalRequest(
-            call_id=call.call_id,
-            tool_name=plan.tool.name,
-            arguments=plan.arguments,
-            level=decision.level,
-            reasons=decision.reasons,
-            plan_hash=decision.plan_hash,
-            text=shown_call(plan.tool.name, plan.arguments),
-            remember_options=decision.remember_options,
-        )
-        answer, terminate = await approve(self._approver, decision, request)
-        if isinstance(answer, Approved) and answer.remembered:
-            self._memory.add(*self._memory_key(plan.tool, context))
-        return answer, terminate
-
-    def _unchanged(self, asked: _Plan, now: _Plan, answer: Approved) -> _Plan:
-        """The plan as it stands just before it runs: the approved one, or a denial."""
-        if now.decision.outcome is Outcome.DENY:
-            return now
-        if now.decision.plan_hash == answer.plan_hash == asked.decision.plan_hash:
-            return asked
-        reason = Reason(
-            code="plan_changed",
-            text="what the call would do has changed since it was approved",
-        )
-        decision = dataclasses.replace(
-            now.decision, outcome=Outcome.DENY, reasons=(reason,), remember_options=()
-        )
-        return dataclasses.replace(now, decision=decision)
-
-    def _memory_key(self, tool: Tool, context: CallContext) -> tuple[str | None, ...]:
-        return (tool.name, tool.spec_hash, context.session_id, context.agent_id)
+def _refused(call: ToolCall, plan: Plan, failure: Any, *, terminate: bool = False) -> ToolResult:
+    return refused(
+        call,
+        failure,
+        tool_name=plan.tool.name,
+        decision=plan.decision,
+        repairs=plan.valid.repairs,
+        terminate=terminate,
+    )
 
 
 def _denied(decision: Decision) -> Denied:
@@ -379,14 +266,3 @@ def _defect(error: BaseException, message: str) -> ExecutorError:
 def _named(call: ToolCall) -> str:
     """The name as it was asked for, bounded: a record is a line, not a place to store things."""
     return str(call.name)[:200]
-
-
-def _homes() -> tuple[str, ...]:
-    """Every home on this machine, as written and as it resolves."""
-    import pwd
-
-    written = {os.path.expanduser("~"), *(entry.pw_dir for entry in pwd.getpwall())}
-    kept = {home for home in written if home.count("/") >= 1 and home.strip("/")}
-    system = {"/bin", "/sbin", "/dev", "/usr/sbin", "/usr/bin", "/run", "/proc", "/nonexistent"}
-    kept -= system
-    return tuple(sorted(kept | {os.path.realpath(home) for home in kept}))

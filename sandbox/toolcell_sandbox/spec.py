@@ -12,9 +12,7 @@ from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
-_SIZE = re.compile(
-    r"(\d{1,20})(\.\d{1,20})?\s*(?:([kmgt])(?:i?b)?|b)?", re.ASCII | re.IGNORECASE
-)
+_SIZE = re.compile(r"(\d{1,20})(\.\d{1,20})?\s*(?:([kmgt])(?:i?b)?|b)?", re.ASCII | re.IGNORECASE)
 
 MAX_SIZE_BYTES = 1 << 62
 """Above any rlimit a kernel takes for granted, below the sign bit of a 64-bit field."""

@@ -247,7 +247,7 @@ async def test_what_changed_while_a_person_thought_does_not_run(place):
 
 async def test_nobody_answers_in_time(place, monkeypatch):
     """A person who went to lunch must not hold an agent for ever."""
-    import toolcell.executor as module
+    import toolcell.planning as module
     from toolcell.approval import ApprovalRequest
 
     def hasty(**facts):

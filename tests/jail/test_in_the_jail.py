@@ -19,7 +19,9 @@ def place(tmp_path: Path, ledger: None) -> Path:
     return tmp_path.resolve()
 
 
-async def run_pack(place: Path, source: str, name: str, arguments: Any = None, **options: Any):
+async def run_pack(
+    place: Path, source: str, name: str, arguments: Any = None, **options: Any
+) -> Any:
     pack = place / "pack.py"
     pack.write_text(dedent(source))
     tools = await load_pack(pack)
@@ -94,7 +96,9 @@ async def test_a_packs_words_about_itself_do_not_lower_its_level(place):
 async def test_a_pack_that_changed_after_it_was_described_does_not_run(place):
     """What was approved is the file as it was."""
     pack = place / "pack.py"
-    pack.write_text("from toolcell import tool\n@tool\ndef f() -> int:\n    '''F.'''\n    return 1\n")
+    pack.write_text(
+        "from toolcell import tool\n@tool\ndef f() -> int:\n    '''F.'''\n    return 1\n"
+    )
     tools = await load_pack(pack)
     pack.write_text(pack.read_text().replace("return 1", "return 2"))
     async with Executor(
@@ -103,7 +107,7 @@ async def test_a_pack_that_changed_after_it_was_described_does_not_run(place):
         state_dir=place / "state",
         approver=unsafe_approve_all,
     ) as box:
-        result = await box.call("f")
+        result: Any = await box.call("f")
     assert result.error.kind == "exception"
     assert "has changed" in result.error.message
 

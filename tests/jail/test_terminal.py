@@ -1,0 +1,343 @@
+"""The question on the terminal, asked through a real pseudo-terminal."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+# A session leader that opens a terminal without O_NOCTTY gets it as its controlling one (tty(4)).
+TAKE_TERMINAL = """
+import os, sys
+fd = os.open(sys.argv[1], os.O_RDWR)
+for number in (0, 1, 2):
+    os.dup2(fd, number)
+os.execv(sys.argv[2], sys.argv[2:])
+"""
+TOOLCELL = "import sys; from toolcell.cli import main; sys.exit(main())"
+QUESTION = "Run it?"
+PATIENCE_S = 60.0
+
+
+class Terminal:
+    """A pseudo-terminal with a program on it: what it shows, and what a person types."""
+
+    def __init__(self, argv: list[str], cwd: Path, env: dict[str, str]) -> None:
+        self.master, slave = os.openpty()
+        self.before = termios.tcgetattr(slave)
+        self.seen = ""
+        self._slave = slave
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", TAKE_TERMINAL, os.ttyname(slave), *argv],
+            cwd=cwd,
+            env=env,
+            start_new_session=True,
+        )
+
+    def until(self, text: str) -> str:
+        """Read until `text` was shown once more; what came up to it."""
+        deadline_s = time.monotonic() + PATIENCE_S
+        start = len(self.seen)
+        while text not in self.seen[start:]:
+            assert self._read(deadline_s), f"never showed {text!r}:\n{self.seen}"
+        return self.seen[start:]
+
+    def types(self, text: str) -> None:
+        os.write(self.master, text.encode())
+
+    def ends(self) -> int:
+        """Read to the end; the exit code."""
+        os.close(self._slave)
+        self._slave = -1
+        deadline_s = time.monotonic() + PATIENCE_S
+        while self._read(deadline_s):
+            pass
+        return self._process.wait(PATIENCE_S)
+
+    def now(self) -> list[object]:
+        """The terminal's settings as they are."""
+        return termios.tcgetattr(self._slave)
+
+    def close(self) -> None:
+        self._process.kill()
+        self._process.wait()
+        for fd in (self.master, self._slave):
+            if fd >= 0:
+                os.close(fd)
+
+    def _read(self, deadline_s: float) -> bool:
+        ready, _, _ = select.select([self.master], [], [], max(0, deadline_s - time.monotonic()))
+        try:
+            part = os.read(self.master, 65536) if ready else b""
+        except OSError:
+            return False  # EIO: nobody holds the other end any more
+        self.seen += part.decode("utf-8", "replace")
+        return bool(part)
+
+
+Start = Callable[..., Terminal]
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Path:
+    folder = tmp_path / "workspace"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def start(workspace: Path, tmp_path: Path) -> Iterator[Start]:
+    """Starts `toolcell WORDS`, or a script of ours, on a terminal of its own."""
+    opened: list[Terminal] = []
+    env = {**os.environ, "TOOLCELL_STATE_DIR": str(tmp_path / "state"), "TERM": "xterm"}
+
+    def begin(*words: str, script: str = TOOLCELL) -> Terminal:
+        terminal = Terminal([sys.executable, "-c", script, *words], workspace, env)
+        opened.append(terminal)
+        return terminal
+
+    yield begin
+    for terminal in opened:
+        terminal.close()
+
+
+def records(tmp_path: Path) -> list[tuple[str, str | None]]:
+    lines = (tmp_path / "state" / "audit.jsonl").read_text().splitlines()
+    return [(line["record"], line["kind"]) for line in map(json.loads, lines)]
+
+
+def test_once_runs_exactly_this_call(start: Start, workspace: Path) -> None:
+    """The whole call is shown, with every reason, before anybody says yes."""
+    terminal = start("run", "write_file", "path=a.txt", "content=one\ntwo\n")
+    shown = terminal.until(QUESTION)
+    for part in ("write_file", '"a.txt"', "    | one", "    | two", "writes to the workspace"):
+        assert part in shown
+    assert not (workspace / "a.txt").exists()
+    terminal.types("y\n")
+    assert terminal.ends() == 0
+    assert (workspace / "a.txt").read_text() == "one\ntwo\n"
+
+
+def test_no_does_not_run_and_tells_why(start: Start, workspace: Path) -> None:
+    """The reason goes to the model, who can act on it."""
+    terminal = start("run", "write_file", "path=a.txt", "content=x", "--json")
+    terminal.until(QUESTION)
+    terminal.types("n use b.txt\n")
+    assert terminal.ends() == 4
+    assert '"kind": "approval_rejected"' in terminal.seen
+    assert '"why": "use b.txt"' in terminal.seen
+    assert not (workspace / "a.txt").exists()
+
+
+def test_stop_proposes_to_end_the_agent(start: Start) -> None:
+    """A person who says stop does not want the next question."""
+    terminal = start("run", "shell", "command=true", "--json")
+    terminal.until(QUESTION)
+    terminal.types("q\n")
+    assert terminal.ends() == 4
+    assert '"terminate": true' in terminal.seen
+
+
+TWO_WRITES = """
+import trio
+from toolcell import Executor
+from toolcell.approval import ask_terminal
+
+async def main():
+    async with Executor(workspace=".", approver=ask_terminal) as executor:
+        for name in ("first", "second"):
+            result = await executor.call("write_file", {"path": name, "content": name})
+            print(name, "ok" if result.ok else result.error.kind)
+
+trio.run(main)
+"""
+
+
+def test_session_is_offered_for_a_first_use_and_not_asked_again(
+    start: Start, workspace: Path
+) -> None:
+    """Asked for each of a hundred writes, a person stops reading."""
+    terminal = start(script=TWO_WRITES)
+    shown = terminal.until(QUESTION)
+    assert "every later call of write_file in this session" in shown
+    assert "[s]" in terminal.until(":")
+    terminal.types("s\n")
+    assert terminal.ends() == 0
+    assert terminal.seen.count(QUESTION) == 1
+    assert "first ok" in terminal.seen
+    assert "second ok" in terminal.seen
+
+
+def test_once_is_asked_again(start: Start) -> None:
+    """Yes to one call is not yes to the next."""
+    terminal = start(script=TWO_WRITES)
+    terminal.until(QUESTION)
+    terminal.types("y\n")
+    terminal.until(QUESTION)
+    terminal.types("n\n")
+    assert terminal.ends() == 0
+    assert "second approval_rejected" in terminal.seen
+
+
+def test_session_is_not_offered_for_what_always_asks(start: Start) -> None:
+    """A yes to one command is never a yes to all commands, also when it is typed."""
+    terminal = start("run", "shell", "command=true")
+    terminal.until(QUESTION)
+    assert "[s]" not in terminal.until(":")
+    terminal.types("s\n")
+    terminal.until(QUESTION)
+    terminal.types("n\n")
+    assert terminal.ends() == 4
+
+
+@pytest.mark.parametrize("typed", ["\n", "perhaps\n", "yy\n", "y es\n", "\x04"])
+def test_what_is_no_clear_yes_is_a_no(start: Start, typed: str) -> None:
+    """Enter pressed by habit, or a closed terminal, must run nothing."""
+    terminal = start("run", "shell", "command=true", "--json")
+    for _ in range(3):
+        terminal.until(QUESTION)
+        terminal.until("stop:")
+        terminal.types(typed)
+    assert terminal.ends() == 4
+    assert "no clear answer" in terminal.seen
+
+
+def test_what_was_typed_before_the_question_does_not_answer_it(start: Start) -> None:
+    """An answer meant for another program, or for the question before, is no answer."""
+    terminal = start("run", "shell", "command=true")
+    terminal.types("y\n")
+    terminal.until(QUESTION)
+    terminal.until("stop:")
+    terminal.types("n\n")
+    assert terminal.ends() == 4
+
+
+def test_what_acts_on_a_terminal_is_shown_and_does_not_act(start: Start) -> None:
+    """Otherwise the arguments could clear the screen and show another call."""
+    command = "echo \x1b[2J\x1b[1;1Hls \u202eevil\u2066 \x9b31m a\x07b\rRun it?"
+    terminal = start("run", "shell", json.dumps({"command": command}))
+    shown = terminal.until("[y]")
+    for hidden in ("\x1b", "\u202e", "\u2066", "\x9b", "\x07"):
+        assert hidden not in shown
+    assert r"\x1b[2J\x1b[1;1H" in shown.replace("\\\\", "\\").replace("\\u001b", "\\x1b")
+    assert "202e" in shown
+    assert "2066" in shown
+    assert not any(line.startswith("Run it?") for line in shown.split("\n")[:-1])
+    terminal.types("n\n")
+    assert terminal.ends() == 4
+
+
+def test_ctrl_c_at_the_question_cancels_the_call(start: Start, tmp_path: Path) -> None:
+    """The usual way out has to be one, and leaves its record."""
+    terminal = start("run", "shell", "command=true", "--json")
+    terminal.until("stop:")
+    terminal.types("\x03")
+    assert terminal.ends() == 130
+    assert '"kind": "cancelled"' in terminal.seen
+    assert records(tmp_path) == [("intent", None), ("terminal", "cancelled")]
+
+
+@pytest.mark.parametrize("answer", ["n\n", "\x03"])
+def test_the_terminal_is_as_it_was(start: Start, answer: str) -> None:
+    """A terminal left in another mode is a broken shell."""
+    terminal = start("run", "shell", "command=true")
+    attributes = list(terminal.before)
+    attributes[3] &= ~termios.ECHO  # as a program that was there before left it
+    termios.tcsetattr(terminal.master, termios.TCSANOW, attributes)
+    terminal.until("stop:")
+    assert terminal.now()[3] & termios.ECHO  # type: ignore[operator]  # the flags are an int
+    terminal.types(answer)
+    terminal.until("toolcell:")
+    assert terminal.now() == attributes
+    assert terminal.ends() in (4, 130)
+
+
+TWO_AT_ONCE = """
+import trio
+from toolcell import Executor
+from toolcell.approval import ask_terminal
+
+async def main():
+    async with Executor(workspace=".", approver=ask_terminal) as executor:
+        async with trio.open_nursery() as nursery:
+            for word in ("red", "blue"):
+                nursery.start_soon(executor.call, "shell", {"command": f"echo {word}"})
+
+trio.run(main)
+"""
+
+
+def test_two_calls_ask_one_after_the_other(start: Start) -> None:
+    """Two questions mixed on one screen, and a yes goes to the wrong one."""
+    terminal = start(script=TWO_AT_ONCE)
+    first = terminal.until("stop:")
+    assert ("echo red" in first) is not ("echo blue" in first)
+    terminal.types("n\n")
+    second = terminal.until("stop:")
+    assert ("echo red" in second) is not ("echo red" in first)
+    terminal.types("n\n")
+    assert terminal.ends() == 0
+
+
+def test_a_background_process_does_not_stop_at_the_question(start: Start) -> None:
+    """Reading a terminal from its background stops a process until somebody notices."""
+    script = (
+        "import os, signal, subprocess, sys\n"
+        "child = subprocess.Popen([sys.executable, '-c', sys.argv[1], 'run', 'shell', "
+        "'command=true', '--approve', 'ask', '--json'], process_group=0)\n"
+        "sys.exit(child.wait())\n"
+    )
+    terminal = start(TOOLCELL, script=script)
+    assert terminal.ends() == 4
+    assert '"kind": "approval_unavailable"' in terminal.seen
+    assert "background" in terminal.seen
+
+
+def test_output_of_a_tool_cannot_act_on_the_terminal(start: Start, workspace: Path) -> None:
+    """A file that is only read must not be able to type, or to hide what was said."""
+    (workspace / "evil.txt").write_text("a\x1b]0;owned\x07\u202eb\n\tc\n")
+    terminal = start("run", "read_file", "path=evil.txt")
+    assert terminal.ends() == 0
+    assert "\x1b" not in terminal.seen
+    assert "\u202e" not in terminal.seen
+    assert r"a\x1b]0;owned\x07\u202eb" in terminal.seen
+    assert "\tc" in terminal.seen or "        c" in terminal.seen
+
+
+def test_a_call_of_more_than_a_second_shows_that_it_runs(start: Start, workspace: Path) -> None:
+    """A silent terminal looks like a hang."""
+    os.mkfifo(workspace / "go")
+    code = "open('go').read()"
+    terminal = start("run", "python", f"code={code}", "--yes")
+    terminal.until("running python, 1 s")
+    (workspace / "go").write_text("now")
+    assert terminal.ends() == 0
+    assert terminal.seen.rstrip().endswith("\x1b[K")
+
+
+def test_colour_is_for_terminals_that_want_it(start: Start, monkeypatch: object) -> None:
+    """NO_COLOR is a person's wish."""
+    terminal = start("run", "nothing")
+    assert terminal.ends() == 3
+    assert "\x1b[1;31m" in terminal.seen
+    plain = start(script=f"import os; os.environ['NO_COLOR'] = '1'\n{TOOLCELL}")
+    plain.ends()
+    assert "\x1b[1;31m" not in plain.seen
+
+
+def test_a_hangup_ends_the_call(start: Start, tmp_path: Path) -> None:
+    """A window that was closed is no yes, and leaves nothing behind."""
+    terminal = start("run", "shell", "command=true")
+    terminal.until("stop:")
+    os.kill(terminal._process.pid, signal.SIGHUP)
+    assert terminal.ends() == 130
+    assert records(tmp_path)[-1] == ("terminal", "cancelled")
