@@ -6,6 +6,24 @@ import json
 import unicodedata
 
 _HIDDEN = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
+# Letters, marks and symbols by their category that show nothing all the same: variation
+# selectors, the combining grapheme joiner, the Hangul fillers, the blank Braille pattern.
+_BLANK = frozenset(
+    map(
+        chr,
+        (
+            0x034F,
+            0x115F,
+            0x1160,
+            0x2800,
+            0x3164,
+            0xFFA0,
+            *range(0x180B, 0x1810),
+            *range(0xFE00, 0xFE10),
+            *range(0xE0100, 0xE01F0),
+        ),
+    )
+)
 
 
 def visible(text: str, *, keep: str = "") -> str:
@@ -16,9 +34,12 @@ def visible(text: str, *, keep: str = "") -> str:
     if text.isascii() and text.isprintable():
         return text
     return "".join(
-        char if char in keep or unicodedata.category(char) not in _HIDDEN else _escaped(char)
-        for char in text
+        char if char in keep or not _is_hidden(char) else _escaped(char) for char in text
     )
+
+
+def _is_hidden(char: str) -> bool:
+    return unicodedata.category(char) in _HIDDEN or char in _BLANK
 
 
 def _escaped(char: str) -> str:
@@ -31,8 +52,13 @@ def _escaped(char: str) -> str:
 def shown_value(value: object) -> str:
     """An argument as a person reads it: text quoted, several lines as lines, all else JSON."""
     if isinstance(value, str) and "\n" in value:
-        return "\n".join(f"    | {visible(line)}" for line in value.split("\n"))
+        return "\n".join(f"    | {_shown_line(line)}" for line in value.split("\n"))
     return visible(json.dumps(value, ensure_ascii=False))
+
+
+def _shown_line(line: str) -> str:
+    """The line itself, or, where it holds something hidden, quoted as JSON: never ambiguous."""
+    return line if visible(line) == line else visible(json.dumps(line, ensure_ascii=False))
 
 
 def shown_call(tool_name: str, arguments: dict[str, object]) -> str:

@@ -119,7 +119,8 @@ async def _asked(fn: Callable[[ApprovalRequest], Any], request: ApprovalRequest)
     ):
         said = fn(request)
     else:
-        said = await trio.to_thread.run_sync(fn, request, abandon_on_cancel=True)
+        # In a tuple: a plain function may return something to await, which trio would refuse.
+        (said,) = await trio.to_thread.run_sync(lambda: (fn(request),), abandon_on_cancel=True)
     return await said if inspect.isawaitable(said) else said
 
 

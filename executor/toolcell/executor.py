@@ -32,7 +32,7 @@ from toolcell.schema import Validated, validate
 from toolcell.settlement import refused, settle
 from toolcell.tools import Tool
 from toolcell_policies import Decision, Outcome
-from toolcell_sandbox import run_in_jail
+from toolcell_sandbox import StdinTooLarge, run_in_jail
 from toolcell_sandbox.spec import Limits, Network
 
 if TYPE_CHECKING:
@@ -216,8 +216,11 @@ class Executor:
             env=self._env,
             context=dataclasses.asdict(context) | {"call_id": call.call_id},
         )
-        async with self._slots:
-            outcome = await run_in_jail(handler, spec, stdin=request.stdin, sink=request.sink)
+        try:
+            async with self._slots:
+                outcome = await run_in_jail(handler, spec, stdin=request.stdin, sink=request.sink)
+        except StdinTooLarge as error:
+            return _refused(call, plan, InvalidArguments(message=str(error)))
         return settle(call, tool, outcome, decision=plan.decision, repairs=valid.repairs)
 
     def check(

@@ -183,7 +183,7 @@ def _as_tool(item: Registrable, key: str | None) -> Tool:
     if not found.trusted:
         # Now, while whoever registers it can still read the reason.
         check_schema(found.input_schema)
-        _ = found.compiled, found.spec_hash
+        _ = found.compiled, found.compiled_output, found.spec_hash
     return found
 
 

@@ -10,7 +10,6 @@ import orjson
 from toolcell.calls import ToolCall
 from toolcell.markers import RETURNED
 from toolcell.results import Denied, Failure, InvalidOutput, ToolResult
-from toolcell.schema import Compiled
 from toolcell.tools import CommandRef, HandlerRef, Tool
 from toolcell_policies import Decision
 from toolcell_sandbox import JailOutcome
@@ -52,8 +51,8 @@ def settle(
     """The result of a call that ran, or whose jail could not be built."""
     failure: Any = outcome.failure
     output, metadata, content = _returned(outcome.value)
-    if failure is None and tool.output_schema is not None:
-        failure = _invalid(tool, output)
+    if failure is None and tool.compiled_output is not None:
+        failure = _invalid(tool, tool.compiled_output.problems(output))
     if _shows_streams(tool):
         output = _with_streams(tool, outcome, output)
     if outcome.unconfirmed is not None:
@@ -99,8 +98,7 @@ def _returned(value: Any) -> tuple[Any, dict[str, Any], str | None]:
     )
 
 
-def _invalid(tool: Tool, output: Any) -> InvalidOutput | None:
-    problems = Compiled(tool.output_schema or {}).problems(output)
+def _invalid(tool: Tool, problems: list[dict[str, str]]) -> InvalidOutput | None:
     if not problems:
         return None
     first = problems[0]

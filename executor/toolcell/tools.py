@@ -137,6 +137,13 @@ class Tool:
         return Compiled(self.input_schema)
 
     @cached_property
+    def compiled_output(self) -> Compiled | None:
+        """The output schema, ready to validate with; None where the tool has none."""
+        from toolcell.schema import Compiled
+
+        return None if self.output_schema is None else Compiled(self.output_schema)
+
+    @cached_property
     def spec_hash(self) -> str:
         """sha256 over what the tool says and is: any change makes it another tool."""
         said = {

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
 _PUBLIC = {
     "run_in_jail": "_call",
+    "StdinTooLarge": "_call",
     "JailOutcome": "outcome",
     "Receipt": "outcome",
     "Usage": "outcome",

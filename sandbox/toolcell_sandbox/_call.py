@@ -9,28 +9,24 @@ of the tree; then nobody is left to hold them open.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import json
 import os
-import subprocess
-import sys
 import time
 from collections.abc import AsyncIterable, Awaitable, Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import asdict
 from typing import Any, Literal
 
 import trio
 
-from . import host, watch
+from . import watch
 from .capture import Capture
 from .decode import BrokenRule, FrameReader
 from .endings import Evidence, OwnKill, classify
+from .launch import Launch
 from .outcome import HELD, JailOutcome, Receipt, Usage
-from .spec import CommandHandler, Handler, JailSpec, Mount
+from .spec import CommandHandler, Handler, JailSpec
 
-BOOTSTRAP = os.path.join(os.path.dirname(os.path.abspath(__file__)), "_child", "bootstrap.py")
 START_S = 60.0
 """A jail that is not ready by then is a defect, not a slow machine."""
 DRAIN_S = 2.0
@@ -38,11 +34,17 @@ DRAIN_S = 2.0
 REAP_S = 10.0
 """How long a killed tree may take to be gone before the launcher is killed as well."""
 CHUNK_BYTES = 1 << 16
-PIPE_BYTES = 1 << 18
 THREAD_DECODE_BYTES = 1 << 17
 
 Sink = Callable[[Literal["stdout", "stderr"], bytes], Awaitable[None]]
 _Sink = Callable[[bytes], Awaitable[None]]
+
+
+class StdinTooLarge(ValueError):
+    """The caller has more standard input than a call may have. Pass it as a file instead."""
+
+    def __init__(self, limit_bytes: int) -> None:
+        super().__init__(f"standard input is larger than {limit_bytes} bytes (stdin_bytes)")
 
 
 async def run_in_jail(
@@ -61,24 +63,34 @@ async def run_in_jail(
     Cancelled, it kills the tree, waits until it is gone, and lets `trio.Cancelled` go on up.
 
     Raises:
-        ValueError: `stdin` is larger than `spec.limits.stdin_bytes`.
+        StdinTooLarge: `stdin` is larger than `spec.limits.stdin_bytes`; a tree that was
+            started is gone.
     """
     if isinstance(stdin, bytes) and len(stdin) > spec.limits.stdin_bytes:
-        raise ValueError(f"stdin of {len(stdin)} bytes; at most {spec.limits.stdin_bytes}")
-    jail = _Jail(handler, spec)
+        raise StdinTooLarge(spec.limits.stdin_bytes)
+    jail = _Jail(spec, is_command=isinstance(handler, CommandHandler))
     with ExitStack() as held:
-        problem = jail.start(held, feeds=stdin is not None)
-        if problem is None:
-            await jail.supervise(stdin, sink)
-        return await jail.outcome(problem)
+        try:
+            launch = Launch(handler, spec, held, feeds=stdin is not None)
+        except LookupError as error:
+            facts = {"guarantee": "no_new_privileges", "stage": "ids", "cause": str(error)}
+            return jail.outcome(jail.evidence(setup=facts))
+        except OSError as error:
+            why = f"the launcher could not be started: {error}"
+            return jail.outcome(jail.evidence(broke=why))
+        await jail.supervise(launch, stdin, sink)
+        if jail.stdin_overflowed:
+            raise StdinTooLarge(spec.limits.stdin_bytes)
+        frame = await jail.frame()
+        return jail.outcome(jail.evidence(frame=frame, notes=launch.notes()))
 
 
 class _Jail:
     """What the supervisor knows and holds of one call."""
 
-    def __init__(self, handler: Handler, spec: JailSpec) -> None:
-        self._handler = handler
+    def __init__(self, spec: JailSpec, *, is_command: bool) -> None:
         self._spec = spec
+        self._is_command = is_command
         self._stdout = Capture(spec.limits.head_bytes, spec.limits.tail_bytes)
         self._stderr = Capture(spec.limits.head_bytes, spec.limits.tail_bytes)
         self._half_line = b""
@@ -94,102 +106,15 @@ class _Jail:
         self._peak_bytes: int | None = None
         self._cpu_s = 0.0
         self._exited = False
-        self._reaped = False
-
-    # -- start ----------------------------------------------------------------------------
-
-    def start(self, held: ExitStack, *, feeds: bool) -> Evidence | None:
-        """Start the launcher; what it needs is closed with `held`. Evidence of why not."""
-        try:
-            with ExitStack() as theirs:
-                self._pipes(held, theirs, feeds=feeds)
-                config = held_fd(theirs, os.memfd_create("config"))
-                with os.fdopen(os.dup(config), "wb") as file:
-                    file.write(json.dumps(self._config()).encode())
-                os.lseek(config, 0, os.SEEK_SET)
-                self._errors = held_fd(held, os.memfd_create("errors"))
-                self._launcher = subprocess.Popen(  # our own interpreter and file
-                    [sys.executable, "-I", "-S", BOOTSTRAP, str(config)],
-                    stdin=subprocess.DEVNULL,
-                    stdout=subprocess.DEVNULL,
-                    stderr=self._errors,
-                    pass_fds=(config, *self._fds.values()),
-                    env=dict(self._spec.env),
-                    cwd="/",
-                    start_new_session=True,
-                )
-                held.callback(self._abandon)
-                self._pidfd = held_fd(held, os.pidfd_open(self._launcher.pid))
-        except LookupError as error:
-            facts = {"guarantee": "no_new_privileges", "stage": "ids", "cause": str(error)}
-            return self._evidence(setup=facts)
-        except OSError as error:
-            return self._evidence(broke=f"the launcher could not be started: {error}")
-        return None
-
-    def _pipes(self, held: ExitStack, theirs: ExitStack, *, feeds: bool) -> None:
-        self._fds: dict[str, int] = {}
-        self._ends: dict[str, int] = {}
-        for name in ("stdout", "stderr", "result", "report"):
-            read, write = os.pipe2(os.O_CLOEXEC)
-            self._ends[name] = held_fd(held, read)
-            self._fds[name] = held_fd(theirs, write)
-            os.set_blocking(read, False)
-        for name in ("stdin", "liveness") if feeds else ("liveness",):
-            read, write = os.pipe2(os.O_CLOEXEC)
-            self._fds[name] = held_fd(theirs, read)
-            self._ends[name] = write
-            held.callback(self._close, name)
-            os.set_blocking(write, False)
-        if not feeds:
-            self._fds["stdin"] = held_fd(theirs, os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
-        for name in ("stdout", "stderr"):
-            _enlarge(self._ends[name])
-
-    def _close(self, name: str) -> None:
-        fd = self._ends.pop(name, None)
-        if fd is not None:
-            trio.lowlevel.notify_closing(fd)
-            os.close(fd)
-
-    def _abandon(self) -> None:
-        """Reap the launcher if nobody has yet: after a defect of ours, so without waiting long."""
-        if not self._reaped:
-            self._close("liveness")
-            self._launcher.kill()
-            self._launcher.wait()
-
-    def _config(self) -> dict[str, Any]:
-        spec = self._spec
-        workspace = spec.workspace
-        mounts = {mount.path: asdict(mount) for mount in host.interpreter_mounts()}
-        mounts |= {mount.path: asdict(mount) for mount in spec.mounts}
-        if workspace is not None:
-            own = Mount(path=workspace, writable=spec.workspace_writable, owned=True)
-            mounts[workspace] = {**asdict(own), "identity": spec.workspace_identity}
-        handler: dict[str, Any]
-        if isinstance(self._handler, CommandHandler):
-            handler = {"kind": "command", "argv": list(self._handler.argv)}
-        else:
-            handler = {"kind": "python", **asdict(self._handler)}
-        return {
-            "supervisor_pid": os.getpid(),
-            "fds": self._fds,
-            "ids": {"base": host.id_base()},
-            "system": host.SYSTEM_FOLDERS,
-            "mounts": list(mounts.values()),
-            "cwd": spec.cwd or workspace or "/tmp",
-            "env": dict(spec.env),
-            "limits": asdict(spec.limits),
-            "handler": handler,
-        }
+        self.stdin_overflowed = False
 
     # -- supervise ------------------------------------------------------------------------
 
     async def supervise(
-        self, stdin: bytes | AsyncIterable[bytes] | None, sink: Sink | None
+        self, launch: Launch, stdin: bytes | AsyncIterable[bytes] | None, sink: Sink | None
     ) -> None:
         """Everything between the start and the proven end of the tree."""
+        self._launch = launch
         try:
             async with trio.open_nursery() as nursery:
                 readers = trio.Event()
@@ -212,10 +137,10 @@ class _Jail:
         """Record why, then let go of the liveness pipe: the launcher kills the init."""
         if self._own_kill is None and not self._exited:
             self._own_kill = reason
-        self._close("liveness")
+        self._launch.let_go()
 
     async def _exit(self) -> None:
-        await trio.lowlevel.wait_readable(self._pidfd)
+        await self._launch.wait()
         self._exited = True
         self._ended_s = time.monotonic()
 
@@ -240,10 +165,9 @@ class _Jail:
             with trio.move_on_after(REAP_S):
                 await self._exit()
         if not self._exited:
-            self._launcher.kill()
+            self._launch.kill()
             await self._exit()
-        self._launcher.wait()
-        self._reaped = True
+        self._launch.reap()
 
     async def _deadline(self) -> None:
         with trio.move_on_after(START_S):
@@ -287,7 +211,7 @@ class _Jail:
         self, name: Literal["stdout", "stderr"], capture: Capture, sink: Sink | None
     ) -> None:
         passed = None if sink is None else functools.partial(self._pass_on, sink, name)
-        await _read_to_end(self._ends[name], capture.feed, passed)
+        await _read_to_end(self._launch.ends[name], capture.feed, passed)
         capture.closed = True
 
     async def _pass_on(self, sink: Sink, name: Literal["stdout", "stderr"], chunk: bytes) -> None:
@@ -298,10 +222,10 @@ class _Jail:
             self._in_sink -= 1
 
     async def _read_frame(self) -> None:
-        await _read_to_end(self._ends["result"], self._frame.feed)
+        await _read_to_end(self._launch.ends["result"], self._frame.feed)
 
     async def _read_reports(self) -> None:
-        await _read_to_end(self._ends["report"], self._take_report)
+        await _read_to_end(self._launch.ends["report"], self._take_report)
 
     def _take_report(self, chunk: bytes) -> None:
         *lines, self._half_line = (self._half_line + chunk).split(b"\n")
@@ -314,22 +238,27 @@ class _Jail:
 
     async def _feed(self, stdin: bytes | AsyncIterable[bytes]) -> None:
         """Write all of stdin and close it. A reader that has stopped reading is normal."""
-        fd, left = self._ends["stdin"], self._spec.limits.stdin_bytes
+        fd, left = self._launch.ends["stdin"], self._spec.limits.stdin_bytes
         try:
             if isinstance(stdin, bytes):
                 await _write_all(fd, stdin)
             else:
                 async for part in stdin:
-                    await _write_all(fd, memoryview(part)[:left])
-                    left = max(0, left - len(part))
+                    left -= len(part)
+                    if left < 0:
+                        self.stdin_overflowed = True
+                        self._kill("cancelled")
+                        return
+                    await _write_all(fd, part)
         except BrokenPipeError:
             pass
         finally:
-            self._close("stdin")
+            self._launch.close("stdin")
 
     # -- outcome --------------------------------------------------------------------------
 
-    def _evidence(self, **known: Any) -> Evidence:
+    def evidence(self, **known: Any) -> Evidence:
+        """All that is known, with what the caller knows besides."""
         reports = self._reports
         ended, done = reports.get("ended", {}), reports.get("done", {})
         broke = [
@@ -339,7 +268,7 @@ class _Jail:
         ]
         facts: dict[str, Any] = {
             "limits": self._spec.limits,
-            "is_command": isinstance(self._handler, CommandHandler),
+            "is_command": self._is_command,
             "own_kill": self._own_kill,
             "wall_s": self._wall_s(),
             "setup": reports.get("failed"),
@@ -362,35 +291,30 @@ class _Jail:
         end = self._ended_s if self._ended_s is not None else time.monotonic()
         return end - (self._confined_s if self._confined_s is not None else self._started_s)
 
-    async def outcome(self, problem: Evidence | None) -> JailOutcome:
-        """Classify what is known now."""
-        if problem is None:
-            frame: Mapping[str, Any] | BrokenRule | None
-            if self._frame.seen_bytes > THREAD_DECODE_BYTES:
-                frame = await trio.to_thread.run_sync(self._frame.message)
-            else:
-                frame = self._frame.message()
-            problem = self._evidence(frame=frame, notes=self._notes())
-        ending = classify(problem)
-        sent = problem.frame
+    async def frame(self) -> Mapping[str, Any] | BrokenRule | None:
+        """What came over the result channel; a large one is read in a thread."""
+        if self._frame.seen_bytes > THREAD_DECODE_BYTES:
+            return await trio.to_thread.run_sync(self._frame.message)
+        return self._frame.message()
+
+    def outcome(self, evidence: Evidence) -> JailOutcome:
+        """The one ending, with what was captured and used."""
+        ending = classify(evidence)
+        sent = evidence.frame
         unconfirmed = None
-        if isinstance(sent, Mapping) and ending.failure is not None and not problem.is_whole:
+        if isinstance(sent, Mapping) and ending.failure is not None and not evidence.is_whole:
             unconfirmed = dict(sent)
         return JailOutcome(
             failure=ending.failure,
             value=ending.value,
             exit_code=ending.exit_code,
-            exec_errno=problem.exec_errno,
+            exec_errno=evidence.exec_errno,
             stdout=self._stdout.captured(),
             stderr=self._stderr.captured(),
-            usage=self._usage(problem),
-            receipt=Receipt(held=HELD if problem.confined else {}),
+            usage=self._usage(evidence),
+            receipt=Receipt(held=HELD if evidence.confined else {}),
             unconfirmed=unconfirmed,
         )
-
-    def _notes(self) -> tuple[str, ...]:
-        text = os.pread(self._errors, 4096, 0).decode("utf-8", "replace").strip()
-        return (text,) if text else ()
 
     def _usage(self, e: Evidence) -> Usage:
         watched, reaped = e.peak_memory_bytes, e.reaped_memory_bytes
@@ -404,20 +328,6 @@ class _Jail:
             peak_memory_bytes=peak,
             memory_from=source,
         )
-
-
-def held_fd(stack: ExitStack, fd: int) -> int:
-    """The same descriptor, closed with `stack`."""
-    stack.callback(os.close, fd)
-    return fd
-
-
-def _enlarge(fd: int) -> None:
-    import fcntl
-
-    # Over the user's budget for pipe pages (pipe(7)) the default size works too.
-    with contextlib.suppress(OSError):
-        fcntl.fcntl(fd, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
 
 
 async def _read_to_end(fd: int, take: Callable[[bytes], None], sink: _Sink | None = None) -> None:

@@ -15,7 +15,7 @@ import errno as errnos
 import os
 import signal
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from . import failures
@@ -56,7 +56,8 @@ class Evidence:
     reaped_memory_bytes: int | None = None
     """The largest single process that was reaped (ru_maxrss)."""
     frame: Mapping[str, Any] | BrokenRule | None = None
-    notes: tuple[str, ...] = field(default=())
+    notes: str = ""
+    """What our own code wrote to its standard error."""
 
     @property
     def signal(self) -> int | None:
@@ -101,7 +102,7 @@ def _fail(failure: FailureBase) -> Ending:
 
 
 def _defect(what: str, e: Evidence) -> failures.ExecutorError:
-    detail = [what, *e.notes, *([e.broke] if e.broke else [])]
+    detail = filter(None, [what, e.broke, e.notes])
     return failures.ExecutorError(
         message="toolcell itself failed to run this call; the operator's log has the detail",
         operator_detail="; ".join(detail),
@@ -136,7 +137,7 @@ def _own_kill(e: Evidence) -> Ending | None:
             return _fail(failures.Cancelled(message="the caller cancelled this call"))
         case "start":
             return _fail(_defect("the jail was not ready in time", e))
-        case None:
+        case None:  # pragma: no branch - OwnKill has no other value
             return None
 
 
@@ -185,7 +186,7 @@ def _setup(e: Evidence) -> Ending | None:
 
 
 def _broken(e: Evidence) -> Ending | None:
-    if e.broke is not None or (not e.confined and e.status is None):
+    if e.broke is not None or not e.confined:
         return _fail(_defect("the jail ended before its handler ran", e))
     return None
 

@@ -1,0 +1,145 @@
+"""The launcher of one jail from the supervisor's side: its process, pipes and configuration."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import subprocess
+import sys
+from contextlib import ExitStack
+from dataclasses import asdict
+from typing import Any
+
+import trio
+
+from . import host
+from .spec import CommandHandler, Handler, JailSpec, Mount
+
+BOOTSTRAP = os.path.join(os.path.dirname(os.path.abspath(__file__)), "_child", "bootstrap.py")
+PIPE_BYTES = 1 << 18
+NOTES_BYTES = 4096
+
+
+class Launch:
+    """A started launcher. Everything it holds is closed, and it is reaped, with `held`.
+
+    `ends` are our non-blocking ends of its pipes: stdout, stderr, result and report to read,
+    liveness and, where it is fed, stdin to write.
+
+    Raises:
+        OSError: a pipe or the process could not be had; nothing is left of it.
+        LookupError: the host's root, and no ids are free for a jail.
+    """
+
+    def __init__(self, handler: Handler, spec: JailSpec, held: ExitStack, *, feeds: bool) -> None:
+        self.ends: dict[str, int] = {}
+        self._fds: dict[str, int] = {}
+        self._reaped = False
+        with ExitStack() as theirs:
+            self._pipes(held, theirs, feeds=feeds)
+            config = _held(theirs, os.memfd_create("config"))
+            with os.fdopen(os.dup(config), "wb") as file:
+                file.write(json.dumps(_configuration(handler, spec, self._fds)).encode())
+            os.lseek(config, 0, os.SEEK_SET)
+            self._errors = _held(held, os.memfd_create("errors"))
+            # In this thread, which lives as long as the run: the kernel ties a parent-death
+            # signal to the thread that started the child (prctl(2)).
+            self._process = subprocess.Popen(
+                [sys.executable, "-I", "-S", BOOTSTRAP, str(config)],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=self._errors,
+                pass_fds=(config, *self._fds.values()),
+                env=dict(spec.env),
+                cwd="/",
+                start_new_session=True,
+            )
+            held.callback(self._abandon)
+            self._pidfd = _held(held, os.pidfd_open(self._process.pid))
+
+    def _pipes(self, held: ExitStack, theirs: ExitStack, *, feeds: bool) -> None:
+        for name in ("stdout", "stderr", "result", "report"):
+            read, write = os.pipe2(os.O_CLOEXEC)
+            self.ends[name] = _held(held, read)
+            self._fds[name] = _held(theirs, write)
+            os.set_blocking(read, False)
+        for name in ("stdin", "liveness") if feeds else ("liveness",):
+            read, write = os.pipe2(os.O_CLOEXEC)
+            self._fds[name] = _held(theirs, read)
+            self.ends[name] = write
+            held.callback(self.close, name)
+            os.set_blocking(write, False)
+        if not feeds:
+            self._fds["stdin"] = _held(theirs, os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
+        for name in ("stdout", "stderr"):
+            # Over the user's budget for pipe pages (pipe(7)) the default size works too.
+            with contextlib.suppress(OSError):
+                fcntl.fcntl(self.ends[name], fcntl.F_SETPIPE_SZ, PIPE_BYTES)
+
+    def close(self, name: str) -> None:
+        """Close one of our writing ends; harmless when it is closed already."""
+        fd = self.ends.pop(name, None)
+        if fd is not None:
+            trio.lowlevel.notify_closing(fd)
+            os.close(fd)
+
+    def let_go(self) -> None:
+        """Make the launcher kill its init, and with it the tree."""
+        self.close("liveness")
+
+    async def wait(self) -> None:
+        """Until the launcher has ended, which it does only after the whole tree."""
+        await trio.lowlevel.wait_readable(self._pidfd)
+
+    def kill(self) -> None:
+        """End the launcher itself; its init ends with it, unproven."""
+        self._process.kill()
+
+    def reap(self) -> None:
+        """Take the ended launcher out of the process table."""
+        self._process.wait()
+        self._reaped = True
+
+    def notes(self) -> str:
+        """What our own code said on its standard error: nothing, unless it is broken."""
+        return os.pread(self._errors, NOTES_BYTES, 0).decode("utf-8", "replace").strip()
+
+    def _abandon(self) -> None:
+        """After a defect of ours only: whoever supervises has reaped it."""
+        if not self._reaped:
+            self.let_go()
+            self.kill()
+            self.reap()
+
+
+def _held(stack: ExitStack, fd: int) -> int:
+    """The same descriptor, closed with `stack`."""
+    stack.callback(os.close, fd)
+    return fd
+
+
+def _configuration(handler: Handler, spec: JailSpec, fds: dict[str, int]) -> dict[str, Any]:
+    """All that a jail is told, by a memfd: nothing of it is in a command line."""
+    mounts = {mount.path: asdict(mount) for mount in host.interpreter_mounts()}
+    mounts |= {mount.path: asdict(mount) for mount in spec.mounts}
+    if spec.workspace is not None:
+        own = Mount(path=spec.workspace, writable=spec.workspace_writable, owned=True)
+        mounts[spec.workspace] = {**asdict(own), "identity": spec.workspace_identity}
+    told: dict[str, Any]
+    if isinstance(handler, CommandHandler):
+        told = {"kind": "command", "argv": list(handler.argv)}
+    else:
+        told = {"kind": "python", **asdict(handler)}
+    return {
+        "supervisor_pid": os.getpid(),
+        "fds": fds,
+        "ids": {"base": host.id_base()},
+        "system": host.SYSTEM_FOLDERS,
+        "mounts": list(mounts.values()),
+        "cwd": spec.cwd or spec.workspace or "/tmp",
+        "env": dict(spec.env),
+        "limits": asdict(spec.limits),
+        "handler": told,
+    }
