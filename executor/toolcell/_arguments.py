@@ -10,6 +10,8 @@ from typing import Any, Final
 INT_MAX: Final = 1 << 63
 DEPTH_MAX: Final = 64
 TEXT_MAX_CHARS: Final = 16 << 20
+VALUES_MAX: Final = 200_000
+"""Values in one call: checking them holds up every other call of the process."""
 
 
 class NotPlain(ValueError):
@@ -112,8 +114,12 @@ class Reader:
 
     def __init__(self) -> None:
         self.chars = 0
+        self.values = 0
 
     def plain(self, value: Any, path: str, depth: int) -> Any:
+        self.values += 1
+        if self.values > VALUES_MAX:
+            raise NotPlain(path, f"more than {VALUES_MAX} values in one call", kind(value))
         if depth > DEPTH_MAX:
             raise NotPlain(path, f"nested deeper than {DEPTH_MAX}", kind(value))
         if value is None or isinstance(value, bool):

@@ -187,9 +187,9 @@ async def doctor(*, output: Output = _OUTPUT) -> int:
 
     Exit code: 0 when all hold, else 1.
     """
-    from toolcell.doctor import examine
+    from toolcell.doctor import findings, report
 
-    return await until_signalled(lambda: examine(as_json=output.json), progress="the probes")
+    return report(await until_signalled(findings, progress="the probes"), as_json=output.json)
 
 
 async def tour(*, output: Output = _OUTPUT) -> int:
@@ -197,9 +197,9 @@ async def tour(*, output: Output = _OUTPUT) -> int:
 
     Exit code: 0 when every one ended as expected, else 1.
     """
-    from toolcell.tour import show
+    from toolcell.tour import report, take
 
-    return await until_signalled(lambda: show(as_json=output.json), progress="the tour")
+    return report(await until_signalled(take, progress="the tour"), as_json=output.json)
 
 
 COMMANDS: Final[dict[str, Callable[..., Awaitable[int]]]] = {

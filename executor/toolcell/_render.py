@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from toolcell.results import ToolResult
     from toolcell_policies import Decision
 
+_SHORT_CHARS = 20
 _LINES = "\n\t"
 """What stays as it is in text of several lines."""
 
@@ -192,8 +193,10 @@ def _rich_table(
     from rich.text import Text
 
     table = Table(title=title or None, title_justify="left", title_style="bold")
-    for name in head:
-        table.add_column(Text(name), overflow="fold")
+    for number, name in enumerate(head):
+        # Names and numbers stay in one piece; sentences give way.
+        is_short = max((len(row[number]) for row in cells), default=0) <= _SHORT_CHARS
+        table.add_column(Text(name), overflow="fold", no_wrap=is_short)
     for number, row in enumerate(cells):
         style = "" if number >= len(good) else ("green" if good[number] else "bold red")
         table.add_row(Text(row[0], style=style), *(Text(cell) for cell in row[1:]))

@@ -37,6 +37,7 @@ class Audit:
         self._queue: queue.SimpleQueue[_Pending | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._fd = -1
+        self._is_torn = False
 
     def start(self) -> None:
         """Open the log, private to this user, and start its writer.
@@ -105,9 +106,14 @@ class Audit:
                 return
 
     def _write(self, lines: bytes) -> OSError | None:
+        """Append whole lines; what a full disk cut short is closed before the next one."""
         try:
-            if lines and os.write(self._fd, lines) != len(lines):
-                return OSError("the audit log's disk is full")
+            if lines:
+                whole = b"\n" + lines if self._is_torn else lines
+                written = os.write(self._fd, whole)
+                self._is_torn = written != len(whole)
+                if self._is_torn:
+                    return OSError("the audit log's disk is full")
             os.fdatasync(self._fd)
         except OSError as error:
             return error

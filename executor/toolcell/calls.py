@@ -7,6 +7,8 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+CALL_ID_MAX = 256
+
 
 def new_call_id() -> str:
     """A fresh id: sorts by time, unique across processes (48 bits of ms, 80 random)."""
@@ -18,6 +20,9 @@ class ToolCall:
     """One request: a tool's name or alias, its JSON arguments, and an id of the caller's choice.
 
     Arguments are untrusted; they are validated and never rewritten, but for recorded repairs.
+
+    Raises:
+        ValueError: the id is too long to be a record's key.
     """
 
     name: str
@@ -27,6 +32,8 @@ class ToolCall:
     def __post_init__(self) -> None:
         if not self.call_id:
             object.__setattr__(self, "call_id", new_call_id())
+        if len(self.call_id) > CALL_ID_MAX:
+            raise ValueError(f"a call_id has at most {CALL_ID_MAX} characters")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

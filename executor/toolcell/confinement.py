@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import logging
 import os
 import sys
 from collections.abc import Mapping
@@ -21,6 +22,8 @@ from toolcell_sandbox.spec import (
     Network,
     PythonHandler,
 )
+
+_log = logging.getLogger("toolcell")
 
 ADAPTER = "toolcell._worker:decode"
 _WRITERS = frozenset({AccessMode.WRITE, AccessMode.EXECUTE, AccessMode.MIXED})
@@ -46,10 +49,12 @@ class Workspace:
             raise ValueError(f"the workspace {path!r} is not a folder; name one with --workspace")
         for what, other in (
             ("the root folder", "/"),
-            ("your home folder", os.path.expanduser("~")),
-            ("toolcell's own state", state_dir),
+            ("your home folder", os.path.realpath(os.path.expanduser("~"))),
+            ("toolcell's own state", os.path.realpath(state_dir)),
+            ("toolcell's own state", os.path.abspath(state_dir)),
+            *((f"a jail's private {private}", private) for private in host.PRIVATE_FOLDERS),
         ):
-            if _holds(real, os.path.realpath(other)):
+            if _holds(real, other):
                 raise ValueError(
                     f"the workspace {real!r} is or holds {what}; name a project folder "
                     "with --workspace"
@@ -59,8 +64,35 @@ class Workspace:
                 raise ValueError(
                     f"the workspace {real!r} lies in {folder!r}, which stays read-only"
                 )
+        _refuse_replaceable(real)
         found = os.stat(real)
         return cls(path=real, identity=(found.st_dev, found.st_ino))
+
+
+def _refuse_replaceable(workspace: str) -> None:
+    """Refuse a workspace in which a tool could put another interpreter in the running one's place.
+
+    A folder there is kept read-only; a link on the way to it cannot be.
+    """
+    kept = (*host.interpreter_folders(), *own_roots())
+    for link in host.links_to_interpreter():
+        if _holds(workspace, link) and not any(_holds(folder, link) for folder in kept):
+            raise ValueError(
+                f"the running interpreter is reached through the link {link!r}, which a tool could "
+                "replace; use a virtual environment without links inside the workspace"
+            )
+    home = os.path.realpath(os.path.expanduser("~"))
+    for folder in host.interpreter_folders():
+        if not folder.startswith("/usr") and _holds(folder, home):
+            raise ValueError(
+                f"the running interpreter's folder {folder!r} is or holds your home folder, which "
+                "a jail must not see; use a virtual environment in a folder of its own"
+            )
+    if any(os.path.realpath(entry or ".") == workspace for entry in sys.path):
+        _log.warning(
+            "the workspace is on sys.path: what a tool writes there, this process may import; "
+            "start it with `python -P`"
+        )
 
 
 def _holds(outer: str, inner: str) -> bool:
@@ -92,22 +124,6 @@ def library_path() -> tuple[str, ...]:
     return tuple(dict.fromkeys((*rest, *own_roots())))
 
 
-def _protected(workspace: str) -> list[Mount]:
-    """What stays read-only inside the workspace, each of its parents pinned as a mount.
-
-    A mount cannot be renamed away (rename(2), EBUSY); a plain parent folder could be.
-    """
-    protected = (*host.interpreter_folders(), *own_roots())
-    found: list[Mount] = []
-    for folder in protected:
-        parent = os.path.dirname(folder)
-        while parent != workspace and _holds(workspace, parent):
-            if not any(_holds(other, parent) for other in protected):
-                found.append(Mount(path=parent, writable=True, owned=True))
-            parent = os.path.dirname(parent)
-    return found
-
-
 def _handler_mounts(ref: HandlerRef) -> list[Mount]:
     if ref.file is None:
         return []
@@ -115,6 +131,16 @@ def _handler_mounts(ref: HandlerRef) -> list[Mount]:
         return [Mount(path=ref.file, owned=True)]
     package = ref.module.partition(".")[0]
     return [Mount(path=os.path.join(root, package), owned=True) for root in ref.sys_path]
+
+
+def imported_from(workspace: str) -> tuple[str, ...]:
+    """What this process imports from inside the workspace: a jail must not write its next import.
+
+    The workspace itself cannot be kept from being written; see `Workspace.open`.
+    """
+    found = [os.path.realpath(entry) for entry in sys.path if entry and os.path.exists(entry)]
+    inside = [path for path in (*found, *own_roots()) if _holds(workspace, path)]
+    return tuple(dict.fromkeys(path for path in inside if path != workspace))
 
 
 def library_mounts() -> tuple[Mount, ...]:
@@ -127,7 +153,7 @@ def library_mounts() -> tuple[Mount, ...]:
     )
 
 
-def protected_list(state_dir: str) -> SensitiveList:
+def protected_list(state_dir: str, workspace: str) -> SensitiveList:
     """The sensitive paths, with what only this process knows: our state, agents, our code."""
     own = default_sensitive_list().with_paths(
         [os.path.abspath(state_dir), os.path.realpath(state_dir)],
@@ -137,7 +163,7 @@ def protected_list(state_dir: str) -> SensitiveList:
     agent = os.environ.get("SSH_AUTH_SOCK")
     if agent and os.path.isabs(agent):
         own = own.with_paths([agent], id="ssh.agent", category="ssh, remote")
-    running = (*host.interpreter_folders(), *own_roots())
+    running = (*host.interpreter_folders(), *own_roots(), *imported_from(workspace))
     return own.with_paths(
         running, id="toolcell.running", category="the running interpreter", kind=Protection.SEALED
     )
@@ -171,7 +197,7 @@ def confine(
     writable = tool.access_mode in _WRITERS
     mounts = list(library_mounts())
     if writable:
-        mounts += _protected(workspace.path)
+        mounts += [Mount(path=path, owned=True) for path in imported_from(workspace.path)]
     handler: Handler
     cwd = workspace.path
     if isinstance(tool.handler, CommandRef):
@@ -197,18 +223,9 @@ def confine(
         workspace_identity=workspace.identity,
         workspace_writable=writable,
         cwd=cwd,
-        mounts=_without_duplicates(mounts),
+        mounts=tuple(mounts),
         env={**host.base_environment(), **env},
         limits=limits,
         network=network,
     )
     return handler, spec
-
-
-def _without_duplicates(mounts: list[Mount]) -> tuple[Mount, ...]:
-    """One mount a path; read-only wins over a pinned, writable parent."""
-    kept: dict[str, Mount] = {}
-    for mount in mounts:
-        if mount.path not in kept or not mount.writable:
-            kept[mount.path] = mount
-    return tuple(kept.values())

@@ -283,9 +283,8 @@ async def findings() -> list[Finding]:
     return [found[name] for name in PROBES]
 
 
-async def examine(*, as_json: bool) -> int:
-    """Probe, print, and return the exit code: 0 when every guarantee holds, else 1."""
-    found = await findings()
+def report(found: list[Finding], *, as_json: bool) -> int:
+    """Print what was found, and return the exit code: 0 when every guarantee holds, else 1."""
     holds = all(finding.held for finding in found)
     if as_json:
         system = os.uname()

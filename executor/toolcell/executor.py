@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import trio
 
-from toolcell.approval import Approver, approve, deny_all
+from toolcell.approval import Approver, approve, ask_terminal, deny_all
 from toolcell.audit import Audit
 from toolcell.calls import CallContext, ToolCall, new_call_id
 from toolcell.confinement import Workspace, confine
@@ -114,6 +114,9 @@ class Executor:
         self.network = network or Network.none()
         self._env = dict(env or {})
         self._approver = approver
+        if approver is ask_terminal:
+            # Now, before a tool can put a module of that name where this process would find it.
+            import toolcell._terminal  # noqa: F401  # for its effect on sys.modules
         self._planner = Planner(
             workspace=self.workspace,
             state_dir=self.state_dir,
@@ -204,23 +207,25 @@ class Executor:
             answer = await approve(self._approver, plan.request(call.call_id), plan.decision)
             if answer.failure is not None:
                 return _refused(call, plan, answer.failure, terminate=answer.terminate)
-            plan = self._planner.recheck(plan, answer, context, request.limits)
-        if plan.decision.outcome is Outcome.DENY:
-            return _refused(call, plan, _denied(plan.decision))
-        handler, spec = confine(
-            tool,
-            plan.arguments,
-            workspace=self.workspace,
-            limits=plan.limits,
-            network=self.network,
-            env=self._env,
-            context=dataclasses.asdict(context) | {"call_id": call.call_id},
-        )
-        try:
-            async with self._slots:
+            if answer.remembered:
+                self._planner.remember(plan, context)
+        async with self._slots:
+            plan = self._planner.recheck(plan, context, request.limits)
+            if plan.decision.outcome is Outcome.DENY:
+                return _refused(call, plan, _denied(plan.decision))
+            handler, spec = confine(
+                tool,
+                plan.arguments,
+                workspace=self.workspace,
+                limits=plan.limits,
+                network=self.network,
+                env=self._env,
+                context=dataclasses.asdict(context) | {"call_id": call.call_id},
+            )
+            try:
                 outcome = await run_in_jail(handler, spec, stdin=request.stdin, sink=request.sink)
-        except StdinTooLarge as error:
-            return _refused(call, plan, InvalidArguments(message=str(error)))
+            except StdinTooLarge as error:
+                return _refused(call, plan, InvalidArguments(message=str(error)))
         return settle(call, tool, outcome, decision=plan.decision, repairs=valid.repairs)
 
     def check(

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from toolcell._visible import shown_call
-from toolcell.approval import Approval, ApprovalRequest, SessionMemory
+from toolcell.approval import ApprovalRequest, SessionMemory
 from toolcell.calls import CallContext
 from toolcell.confinement import Workspace, limits_for, protected_list
 from toolcell.schema import Validated
@@ -75,7 +75,7 @@ class Planner:
         self._network = network
         self._env = dict(env)
         self._homes = _homes()
-        self._sensitive = protected_list(state_dir)
+        self._sensitive = protected_list(state_dir, workspace.path)
         self._memory = SessionMemory()
 
     def plan(self, tool: Tool, valid: Validated, context: CallContext, limits: Limits) -> Plan:
@@ -95,17 +95,23 @@ class Planner:
         )
         return Plan(tool=tool, valid=valid, limits=limits, decision=decide(facts))
 
-    def recheck(self, asked: Plan, answer: Approval, context: CallContext, limits: Limits) -> Plan:
-        """The plan just before it runs: the approved one, or a denial where anything changed."""
-        if answer.remembered:
-            self._memory.add(*_memory_key(asked.tool, context))
-        now = self.plan(asked.tool, asked.valid, context, limits)
+    def remember(self, plan: Plan, context: CallContext) -> None:
+        """Note that a first use was agreed to, for this session."""
+        self._memory.add(*_memory_key(plan.tool, context))
+
+    def recheck(self, made: Plan, context: CallContext, limits: Limits) -> Plan:
+        """The plan just before it runs: the one that was decided, or a denial if it changed.
+
+        A person may have thought for minutes, or the call waited for its turn while another
+        put a link where a file was.
+        """
+        now = self.plan(made.tool, made.valid, context, limits)
         if now.decision.outcome is Outcome.DENY:
             return now
-        if now.decision.plan_hash == answer.plan_hash == asked.decision.plan_hash:
-            return asked
+        if now.decision.plan_hash == made.decision.plan_hash:
+            return made
         reason = Reason(
-            code="plan_changed", text="what the call would do has changed since it was approved"
+            code="plan_changed", text="what the call would do has changed since it was decided"
         )
         decision = dataclasses.replace(
             now.decision, outcome=Outcome.DENY, reasons=(reason,), remember_options=()

@@ -21,6 +21,7 @@ import trio
 from toolcell import _probes
 from toolcell._exits import Refused
 from toolcell._render import painted, print_json, show_table, write_out
+from toolcell._visible import visible
 from toolcell.approval import unsafe_approve_all
 from toolcell.executor import Executor
 from toolcell.packs import PackError, load_pack
@@ -93,30 +94,57 @@ class Ended:
         }
 
 
-async def show(*, as_json: bool) -> int:
-    """Take the tour, print it, and return the exit code: 0 when every call ended as expected."""
-    with ExitStack() as held:
-        real, hostile, untouched = await _taken(held)
-    fine = untouched and all(ended.as_expected for ended in (*real, *hostile))
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Taken:
+    """The whole tour: how each call ended, and whether one reached what lies outside."""
+
+    real: tuple[Ended, ...]
+    hostile: tuple[Ended, ...]
+    reached_outside: bool
+
+    @property
+    def stops(self) -> tuple[Ended, ...]:
+        """Every call, in order."""
+        return (*self.real, *self.hostile)
+
+    @property
+    def as_expected(self) -> bool:
+        """Whether every call ended as it should."""
+        return not self.reached_outside and all(ended.as_expected for ended in self.stops)
+
+
+def report(taken: Taken, *, as_json: bool) -> int:
+    """Print the tour, and return the exit code: 0 when every call ended as expected, else 1."""
+    code = 0 if taken.as_expected else 1
     if as_json:
         print_json(
             {
                 "schema": 1,
-                "as_expected": fine,
-                "reached_outside": not untouched,
-                "calls": [ended.to_json() for ended in (*real, *hostile)],
+                "as_expected": taken.as_expected,
+                "reached_outside": taken.reached_outside,
+                "calls": [ended.to_json() for ended in taken.stops],
             }
         )
-        return 0 if fine else 1
-    _table("Real calls. Whoever reads only, reads this folder; the rest works on a copy.", real)
+        return code
+    reads = "Real calls. Whoever reads only, reads this folder; the rest works on a copy."
+    _table(reads, taken.real)
     write_out("\n")
-    _table("A hostile tool pack, each tool on its own, nobody else hurt.", hostile)
-    write_out(f"\n{_verdict((*real, *hostile), untouched=untouched)}\n")
-    return 0 if fine else 1
+    _table("A hostile tool pack, each tool on its own, nobody else hurt.", taken.hostile)
+    write_out(f"\n{_verdict(taken)}\n")
+    return code
 
 
-async def _taken(held: ExitStack) -> tuple[list[Ended], list[Ended], bool]:
-    """Every stop, and whether nothing reached what lies outside."""
+async def take() -> Taken:
+    """Take the tour.
+
+    Raises:
+        Refused: this host cannot even describe a pack.
+    """
+    with ExitStack() as held:
+        return await _taken(held)
+
+
+async def _taken(held: ExitStack) -> Taken:
     base = held.enter_context(tempfile.TemporaryDirectory(prefix="toolcell-tour-"))
     copy, secret, state = (os.path.join(base, name) for name in ("copy", "secret", "state"))
     _copy_some(os.getcwd(), copy)
@@ -135,7 +163,7 @@ async def _taken(held: ExitStack) -> tuple[list[Ended], list[Ended], bool]:
             await _one(there, stop)
             for stop in hostile_calls(secret, planted, listener.getsockname()[1])
         ]
-    return real, hostile, not _was_connected(listener)
+    return Taken(real=tuple(real), hostile=tuple(hostile), reached_outside=_was_connected(listener))
 
 
 def _executor(workspace: str, state: str, tools: Any = ()) -> Executor:
@@ -294,7 +322,7 @@ def _counted(result: ToolResult) -> bool:
 # -- what is shown ------------------------------------------------------------------------
 
 
-def _table(title: str, stops: list[Ended]) -> None:
+def _table(title: str, stops: tuple[Ended, ...]) -> None:
     head = ["tool", "what it does", "how it ended", "ms", "by"]
     rows = [
         [
@@ -309,13 +337,13 @@ def _table(title: str, stops: list[Ended]) -> None:
     show_table(title, head, rows, [ended.as_expected for ended in stops])
 
 
-def _verdict(stops: tuple[Ended, ...], *, untouched: bool) -> str:
-    wrong = [ended for ended in stops if not ended.as_expected]
-    if not wrong and untouched:
-        return painted(f"All {len(stops)} calls ended as expected.", good=True)
-    lines = [] if untouched else ["a tool reached a listener outside its jail"]
-    for ended in wrong:
-        error = ended.result.error
-        why = "" if error is None else f": {error.message}"
-        lines.append(f"{ended.stop.tool} ended as {ended.how}, not {ended.stop.ends_as}{why}")
+def _verdict(taken: Taken) -> str:
+    if taken.as_expected:
+        return painted(f"All {len(taken.stops)} calls ended as expected.", good=True)
+    lines = ["a tool reached a listener outside its jail"] if taken.reached_outside else []
+    for ended in taken.stops:
+        if not ended.as_expected:
+            error = ended.result.error
+            why = "" if error is None else f": {visible(error.message)}"
+            lines.append(f"{ended.stop.tool} ended as {ended.how}, not {ended.stop.ends_as}{why}")
     return painted("\n".join(lines), good=False)

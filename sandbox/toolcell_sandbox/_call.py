@@ -105,6 +105,7 @@ class _Jail:
         self._own_kill: OwnKill | None = None
         self._peak_bytes: int | None = None
         self._cpu_s = 0.0
+        self._killed = trio.Event()
         self._exited = False
         self.stdin_overflowed = False
 
@@ -123,6 +124,7 @@ class _Jail:
                     nursery.start_soon(self._feed, stdin)
                 nursery.start_soon(self._deadline)
                 nursery.start_soon(self._watch)
+                nursery.start_soon(self._insist)
                 await self._exit()
                 await self._drained(readers, has_sink=sink is not None)
                 nursery.cancel_scope.cancel()
@@ -138,6 +140,7 @@ class _Jail:
         if self._own_kill is None and not self._exited:
             self._own_kill = reason
         self._launch.let_go()
+        self._killed.set()
 
     async def _exit(self) -> None:
         await self._launch.wait()
@@ -158,6 +161,12 @@ class _Jail:
             patient = self._in_sink > 0 and self._own_kill is None
             if not (has_sink and (moved or patient)):
                 return
+
+    async def _insist(self) -> None:
+        """After a kill of ours that did not take, end the launcher itself."""
+        await self._killed.wait()
+        await trio.sleep(REAP_S)
+        self._launch.kill()
 
     async def _reap(self) -> None:
         """Wait for the launcher's end; past `REAP_S` kill it, which kills the init."""
@@ -183,9 +192,11 @@ class _Jail:
         await self._confined.wait()
         init_pid = int(self._reports["started"]["init_pid"])
         limits = self._spec.limits
+        seen_cpu_s: dict[tuple[int, int], float] = {}
         while not self._exited:
             sample = watch.census.tree(init_pid)
-            self._cpu_s = max(self._cpu_s, sample.cpu_s)
+            seen_cpu_s |= sample.own_cpu_s
+            self._cpu_s = max(self._cpu_s, sample.cpu_s, sum(seen_cpu_s.values()))
             if sample.pids:
                 peak = sample.memory_bytes
                 if peak > limits.memory_bytes:
@@ -277,6 +288,7 @@ class _Jail:
             "exec_errno": reports.get("exec_failed", {}).get("errno"),
             "status": ended.get("status"),
             "init_status": done.get("status"),
+            "init_lost": "init_lost" in reports,
             "stage": ended.get("stage", "start"),
             "fenced": ended.get("fenced", False),
             "file_at_limit": ended.get("file_at_limit", False),

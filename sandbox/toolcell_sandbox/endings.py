@@ -47,6 +47,8 @@ class Evidence:
     status: int | None = None
     """The leader's wait status; None where the init did not live to see it."""
     init_status: int | None = None
+    init_lost: bool = False
+    """The init, which had the worker's own uid, failed while the worker ran."""
     stage: str = "start"
     fenced: bool = False
     file_at_limit: bool = False
@@ -236,8 +238,9 @@ def _init_lost(e: Evidence) -> Ending | None:
     """The init was ended from inside: a worker of the same uid can lower its limits."""
     if e.status is not None:
         return None
-    if e.init_status is not None and os.WIFSIGNALED(e.init_status):
-        name = _signal_name(os.WTERMSIG(e.init_status))
+    killed = e.init_status is not None and os.WIFSIGNALED(e.init_status)
+    if killed or e.init_lost:
+        name = _signal_name(os.WTERMSIG(e.init_status or 0) if killed else signal.SIGKILL)
         return _fail(
             failures.Crashed(
                 message=f"the whole process tree was ended from inside ({name})",

@@ -9,6 +9,7 @@ import sys
 from typing import Any
 
 from ._child import ids
+from ._child.mounts import HOME
 from .spec import Mount
 
 SYSTEM_FOLDERS = (
@@ -42,16 +43,22 @@ SYSTEM_FOLDERS = (
 )
 """What of the host's system a jail sees, read-only. Nothing here holds a secret by custom."""
 
+EXECUTABLE = os.path.realpath(sys.executable)
+"""The interpreter itself, taken once: a link on the way to it could be replaced by a jail."""
+
+PRIVATE_FOLDERS = ("/tmp", "/var/tmp", "/dev/shm", HOME)
+"""What a jail has of its own instead of the host's."""
+
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 def base_environment() -> dict[str, str]:
     """The whole environment of a jail, before what the caller adds."""
-    interpreter = os.path.dirname(os.path.realpath(sys.executable))
+    interpreter = os.path.dirname(EXECUTABLE)
     path = PATH if interpreter in PATH.split(":") else f"{PATH}:{interpreter}"
     return {
         "PATH": path,
-        "HOME": "/home/user",
+        "HOME": HOME,
         "USER": "user",
         "LOGNAME": "user",
         "SHELL": "/bin/sh",
@@ -61,14 +68,41 @@ def base_environment() -> dict[str, str]:
     }
 
 
+def executable_inside() -> str:
+    """What a jail calls the interpreter: the venv's name for it, through no link but that one."""
+    folder, name = os.path.split(os.path.abspath(sys.executable))
+    return os.path.join(os.path.realpath(folder), name)
+
+
 @functools.cache
 def interpreter_folders() -> tuple[str, ...]:
     """What the running interpreter consists of: never writable by a jail, wherever it lies."""
-    own = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    own = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
     found = {sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exec_prefix, own}
-    found.add(os.path.dirname(os.path.dirname(os.path.realpath(sys.executable))))
+    found.add(os.path.dirname(os.path.dirname(EXECUTABLE)))
     real = {os.path.realpath(path) for path in found}
     return tuple(sorted(path for path in real if os.path.isdir(path) and path != "/"))
+
+
+def links_to_interpreter() -> tuple[str, ...]:
+    """Every symlink that is followed to find the running interpreter and this code."""
+    found: list[str] = []
+    for path in (sys.executable, sys.prefix, sys.base_prefix, __file__):
+        found += _links_of(os.path.abspath(path), 40)
+    return tuple(dict.fromkeys(found))
+
+
+def _links_of(path: str, hops: int) -> list[str]:
+    """Where the links on the way of `path` lie, each by a path that has none before it."""
+    here, found = "/", []
+    for place, name in enumerate(parts := path.strip("/").split("/")):
+        step = os.path.join(here, name)
+        if os.path.islink(step):
+            found.append(step)
+            rest = os.path.join(here, os.readlink(step), *parts[place + 1 :])
+            return found + (_links_of(os.path.normpath(rest), hops - 1) if hops else [])
+        here = step
+    return found
 
 
 def interpreter_mounts() -> tuple[Mount, ...]:

@@ -17,7 +17,7 @@ import trio
 from . import host
 from .spec import CommandHandler, Handler, JailSpec, Mount
 
-BOOTSTRAP = os.path.join(os.path.dirname(os.path.abspath(__file__)), "_child", "bootstrap.py")
+BOOTSTRAP = os.path.join(os.path.dirname(os.path.realpath(__file__)), "_child", "bootstrap.py")
 PIPE_BYTES = 1 << 18
 NOTES_BYTES = 4096
 
@@ -47,12 +47,13 @@ class Launch:
             # In this thread, which lives as long as the run: the kernel ties a parent-death
             # signal to the thread that started the child (prctl(2)).
             self._process = subprocess.Popen(
-                [sys.executable, "-I", "-S", BOOTSTRAP, str(config)],
+                [host.EXECUTABLE, "-I", "-S", BOOTSTRAP, str(config)],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=self._errors,
                 pass_fds=(config, *self._fds.values()),
-                env=dict(spec.env),
+                # Constant: it runs outside the jail, where a caller's LD_PRELOAD would be ours.
+                env=host.base_environment(),
                 cwd="/",
                 start_new_session=True,
             )
@@ -86,7 +87,14 @@ class Launch:
             os.close(fd)
 
     def let_go(self) -> None:
-        """Make the launcher kill its init, and with it the tree."""
+        """Make the launcher kill its init, and with it the tree.
+
+        By a byte as well as by the end of the pipe: a child that the host program has forked
+        meanwhile holds the pipe open too.
+        """
+        if "liveness" in self.ends:
+            with contextlib.suppress(OSError):
+                os.write(self.ends["liveness"], b"x")
         self.close("liveness")
 
     async def wait(self) -> None:
@@ -122,11 +130,9 @@ def _held(stack: ExitStack, fd: int) -> int:
 
 def _configuration(handler: Handler, spec: JailSpec, fds: dict[str, int]) -> dict[str, Any]:
     """All that a jail is told, by a memfd: nothing of it is in a command line."""
-    mounts = {mount.path: asdict(mount) for mount in host.interpreter_mounts()}
-    mounts |= {mount.path: asdict(mount) for mount in spec.mounts}
+    mounts = {mount.path: asdict(mount) for mount in _mounts(spec)}
     if spec.workspace is not None:
-        own = Mount(path=spec.workspace, writable=spec.workspace_writable, owned=True)
-        mounts[spec.workspace] = {**asdict(own), "identity": spec.workspace_identity}
+        mounts[spec.workspace]["identity"] = spec.workspace_identity
     told: dict[str, Any]
     if isinstance(handler, CommandHandler):
         told = {"kind": "command", "argv": list(handler.argv)}
@@ -142,4 +148,30 @@ def _configuration(handler: Handler, spec: JailSpec, fds: dict[str, int]) -> dic
         "env": dict(spec.env),
         "limits": asdict(spec.limits),
         "handler": told,
+        "python": [host.executable_inside(), *map(os.path.realpath, (sys.prefix, sys.exec_prefix))],
     }
+
+
+def _mounts(spec: JailSpec) -> list[Mount]:
+    """What the jail sees of the host beyond the system folders; read-only wins over writable.
+
+    What is read-only inside a writable workspace has each of its parents pinned as a mount of
+    its own: a mount cannot be renamed away (rename(2), EBUSY), and its parent could be.
+    """
+    found = {mount.path: mount for mount in host.interpreter_mounts()}
+    for mount in spec.mounts:
+        if mount.path not in found or not mount.writable:
+            found[mount.path] = mount
+    top = spec.workspace
+    if top is not None:
+        if top in found:
+            raise ValueError(f"the workspace {top!r} is a folder that has to stay read-only")
+        fixed = [mount.path for mount in found.values() if not mount.writable]
+        found[top] = Mount(path=top, writable=spec.workspace_writable, owned=True)
+        for path in fixed if spec.workspace_writable else ():
+            parent = os.path.dirname(path)
+            while parent.startswith(f"{top}/"):
+                if not any(f"{parent}/".startswith(f"{other}/") for other in fixed):
+                    found[parent] = Mount(path=parent, writable=True, owned=True)
+                parent = os.path.dirname(parent)
+    return list(found.values())

@@ -39,6 +39,9 @@ def parse_size(value: int | str) -> int:
     return size
 
 
+OPEN_FILES_MIN = 32
+"""What a jail needs to be built with, and a little more."""
+
 _SIZES = (
     "memory_bytes",
     "file_size_bytes",
@@ -97,7 +100,7 @@ class Limits:
     def __post_init__(self) -> None:
         for name in _SIZES:
             object.__setattr__(self, name, _named(name, parse_size, getattr(self, name)))
-        for name, least in (("processes", 1), ("disk_files", 16), ("open_files", 16)):
+        for name, least in (("processes", 1), ("disk_files", 16), ("open_files", OPEN_FILES_MIN)):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or not least <= value < 2**31:
                 raise ValueError(
@@ -109,7 +112,11 @@ class Limits:
                 continue
             if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1e9:
                 raise ValueError(f"{name} must be a number of seconds above 0, not {value!r}")
-        for name, least in (("memory_bytes", 1 << 20), ("result_bytes", 64)):
+        for name, least in (
+            ("memory_bytes", 1 << 20),
+            ("disk_bytes", 1 << 16),
+            ("result_bytes", 64),
+        ):
             if getattr(self, name) < least:
                 raise ValueError(f"{name} must be at least {least}, not {getattr(self, name)}")
 

@@ -23,7 +23,9 @@ SAMPLE_S = 0.05
 @dataclass(frozen=True, slots=True)
 class _Row:
     parent: int
-    cpu_ticks: int
+    started_ticks: int
+    own_ticks: int
+    reaped_ticks: int
     resident_pages: int
 
 
@@ -31,12 +33,15 @@ class _Row:
 class Sample:
     """What is below a root at one moment. Memory is resident, shared pages once per process.
 
+    `cpu_s` is the time of the living and of those whom they have waited for; `own_cpu_s` that
+    of each process alone, by (pid, start), since whoever ignores SIGCHLD waits for nobody.
     The root, a jail's init, counts with its time only: its memory is ours, not the handler's.
     """
 
     pids: tuple[int, ...]
     memory_bytes: int
     cpu_s: float
+    own_cpu_s: dict[tuple[int, int], float]
 
 
 class Census:
@@ -60,34 +65,55 @@ class Census:
         return Sample(
             tuple(pids[1:]),
             sum(row.resident_pages for row in rows[1:]) * _PAGE,
-            sum(row.cpu_ticks for row in rows) / _TICK,
+            sum(row.own_ticks + row.reaped_ticks for row in rows) / _TICK,
+            {
+                (pid, row.started_ticks): row.own_ticks / _TICK
+                for pid, row in zip(pids, rows, strict=True)
+            },
         )
 
     def _refresh(self) -> None:
         started = time.monotonic()
         if started - self._taken_at < CENSUS_AGE_S:
             return
-        self._rows, self._children = {}, defaultdict(list)
-        for name in os.listdir("/proc"):
-            if name.isdigit() and (row := _read(int(name))) is not None:
-                self._rows[int(name)] = row
-                self._children[row.parent].append(int(name))
+        try:
+            names = os.listdir("/proc")
+        except OSError:
+            return  # Out of descriptors: what was seen last stands until there are some.
+        rows: dict[int, _Row] = {}
+        children: dict[int, list[int]] = defaultdict(list)
+        for pid in (int(name) for name in names if name.isdigit()):
+            row = _read(pid, last=self._rows.get(pid))
+            if row is not None:
+                rows[pid] = row
+                children[row.parent].append(pid)
+        self._rows, self._children = rows, children
         self._taken_at = time.monotonic()
         self.cost_s = self._taken_at - started
 
 
-def _read(pid: int) -> _Row | None:
-    """One line of /proc/PID/stat (proc_pid_stat(5)); None for a process that is gone."""
+def _read(pid: int, *, last: _Row | None) -> _Row | None:
+    """One line of /proc/PID/stat (proc_pid_stat(5)); None for a process that is gone.
+
+    One that is there and cannot be read now is as it was.
+    """
     try:
         with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:
             text = file.read(4096)
-    except OSError:
+    except (FileNotFoundError, ProcessLookupError):
         return None
+    except OSError:
+        return last
     # The name may hold anything, parentheses too; the fields start after the last one.
     fields = text[text.rindex(b")") + 2 :].split()
-    # utime, stime, and those of children that were waited for: who died is not lost.
-    ticks = sum(int(fields[place]) for place in (11, 12, 13, 14))
-    return _Row(int(fields[1]), ticks, int(fields[21]))
+    user, system, reaped_user, reaped_system = map(int, fields[11:15])
+    return _Row(
+        parent=int(fields[1]),
+        started_ticks=int(fields[19]),
+        own_ticks=user + system,
+        reaped_ticks=reaped_user + reaped_system,
+        resident_pages=int(fields[21]),
+    )
 
 
 def proportional_bytes(sample: Sample) -> int:
@@ -105,6 +131,8 @@ def proportional_bytes(sample: Sample) -> int:
                 total += process.memory_info().rss
         except psutil.NoSuchProcess:
             continue
+        except OSError:
+            return sample.memory_bytes
     return total
 
 

@@ -151,7 +151,6 @@ async def test_the_running_interpreter_in_a_writable_workspace_stays_read_only(p
     import dataclasses
     import os
 
-    from toolcell.confinement import _protected
     from toolcell_sandbox import CommandHandler, JailSpec, Mount, host, run_in_jail
 
     # As if the interpreter lay two folders below the workspace.
@@ -162,10 +161,7 @@ async def test_the_running_interpreter_in_a_writable_workspace_stays_read_only(p
         workspace=str(place / "ws"),
         workspace_writable=True,
         env=host.base_environment(),
-        mounts=(
-            Mount(path=str(ours), owned=True),
-            Mount(path=str(ours.parent), writable=True, owned=True),
-        ),
+        mounts=(Mount(path=str(ours), owned=True),),
     )
     script = (
         "echo x > sub/venv/file; rm -rf sub/venv/file; mv sub other; mv sub/venv sub/v2;"
@@ -179,4 +175,3 @@ async def test_the_running_interpreter_in_a_writable_workspace_stays_read_only(p
     bare = dataclasses.replace(spec, mounts=())
     await run_in_jail(CommandHandler(argv=("/bin/sh", "-c", script)), bare)
     assert sorted(os.listdir(place / "ws")) == ["new", "other"]
-    assert _protected("/nowhere") == []

@@ -72,6 +72,14 @@ def swell() -> int:
 
 
 @tool
+def wait_for(path: ReadPath) -> str:
+    """Wait until a file is there."""
+    while not path.exists():
+        os.sched_yield()
+    return "there"
+
+
+@tool
 def orphans() -> str:
     """Leave orphans in sessions of their own behind and return."""
     for _ in range(5):
@@ -83,4 +91,4 @@ def orphans() -> str:
     return "left"
 
 
-ALL: list[Any] = [add, shout, refuse, crash, leave, hang, forge, flood, swell, orphans]
+ALL: list[Any] = [add, shout, refuse, crash, leave, hang, forge, flood, swell, orphans, wait_for]

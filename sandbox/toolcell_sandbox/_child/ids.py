@@ -8,6 +8,7 @@ See user_namespaces(7) and mount_setattr(2).
 from __future__ import annotations
 
 import os
+import stat
 
 from . import syscalls
 
@@ -39,6 +40,7 @@ class Ids:
         return f"{INIT_ID} {self.base} 1\n{WORKER_ID} {self.base + 1} 1\n{owners}"
 
 
+OWNERS_SEEN_MAX = 10_000
 RANGE = 2 + len(OWNER_IDS)
 """Host ids that a root supervisor's jail takes."""
 
@@ -55,14 +57,20 @@ def owners_map(base: int, owner: int, others: set[int]) -> str:
     return "".join(lines)
 
 
-def owners_of(path: str) -> tuple[set[int], set[int]]:
-    """The uids and gids of a folder and of what lies directly in it; of a file, its own."""
-    own = os.lstat(path)
+def owners_of(fd: int) -> tuple[set[int], set[int]]:
+    """The uids and gids of a folder and of what lies directly in it; of a file, its own.
+
+    By descriptor, so that a name that means something else by now is not followed.
+    """
+    own = os.fstat(fd)
     uids, gids = {own.st_uid}, {own.st_gid}
-    if os.path.isdir(path):
-        with os.scandir(path) as entries:
-            for _, entry in zip(range(10_000), entries, strict=False):
-                found = entry.stat(follow_symlinks=False)
+    if stat.S_ISDIR(own.st_mode):
+        with os.scandir(f"/proc/self/fd/{fd}") as entries:
+            for _, entry in zip(range(OWNERS_SEEN_MAX), entries, strict=False):
+                try:
+                    found = entry.stat(follow_symlinks=False)
+                except FileNotFoundError:
+                    continue  # Somebody else works here, and it is gone.
                 uids.add(found.st_uid)
                 gids.add(found.st_gid)
     return uids, gids

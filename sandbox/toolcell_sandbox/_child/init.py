@@ -48,7 +48,12 @@ def main(
             worker.main(config, report, state, ranged=ranged)
         for name in ("stdin", "stdout", "stderr", "result"):
             os.close(config["fds"][name])
-        _reap(pid, config, report, state, wakeup)
+        try:
+            _reap(pid, config, report, state, wakeup)
+        except Exception as error:
+            # A worker of the same uid can lower our limits; one with its own cannot.
+            event = "init_broke" if ranged else "init_lost"
+            report.send(event, cause=f"{type(error).__name__}: {error}"[:500])
     except StageFailed as error:
         report.send("failed", **error.facts)
     except BaseException as error:
@@ -71,6 +76,8 @@ def _become(*, ranged: bool) -> None:
 
 def _wake_on_children() -> int:
     read, write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+    # CPython's own handler would let a worker raise KeyboardInterrupt in here.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.set_wakeup_fd(write, warn_on_full_buffer=False)
     return read
@@ -81,7 +88,7 @@ def _reap(leader: int, config: dict[str, Any], report: Report, state: State, wak
     poller = select.poll()
     poller.register(wakeup, select.POLLIN)
     for name in ("liveness", "launcher"):
-        poller.register(config["fds"][name], 0)
+        poller.register(config["fds"][name], select.POLLIN)
     peak_kib = 0
     started = time.time() - CLOCK_S
     while True:
@@ -119,19 +126,21 @@ def _file_at_limit(config: dict[str, Any], status: int, started: float) -> bool:
     """
     if not (os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGXFSZ):
         return False
-    limit = config["limits"]["file_size_bytes"]
     fixed = {entry["path"] for entry in config["mounts"] if not entry["writable"]}
-    deadline = time.monotonic() + FILE_SCAN_S
     tops = ["/tmp", "/var/tmp", mounts.HOME, "/dev/shm"]
     tops += [entry["path"] for entry in config["mounts"] if entry["writable"]]
-    for top in tops:
-        for folder, below, names in os.walk(top):
-            below[:] = [name for name in below if os.path.join(folder, name) not in fixed]
-            for name in names:
-                with contextlib.suppress(OSError):
-                    found = os.lstat(os.path.join(folder, name))
-                    if found.st_size >= limit and found.st_ctime >= started:
-                        return True
-            if time.monotonic() > deadline:
-                return False
+    limit, deadline = config["limits"]["file_size_bytes"], time.monotonic() + FILE_SCAN_S
+    while tops and time.monotonic() < deadline:
+        # A hostile tree may be too deep to name, or vanish: what cannot be read tells nothing.
+        with contextlib.suppress(OSError), os.scandir(tops.pop()) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    if entry.path not in fixed:
+                        tops.append(entry.path)
+                    continue
+                found = entry.stat(follow_symlinks=False)
+                if found.st_size >= limit and found.st_ctime >= started:
+                    return True
+                if time.monotonic() > deadline:
+                    return False
     return False

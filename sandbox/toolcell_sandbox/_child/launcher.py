@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 import select
 import signal
+import stat
 
 from . import ids, init, mounts, syscalls
 from .report import Report, StageFailed, stage
@@ -63,6 +64,11 @@ def _jail(config: dict[str, Any], report: Report) -> None:
     identity = ids.Ids(own["base"], os.getuid(), os.getgid())
     # Only host root may id-map a mount, and only in its own namespace: so before the clone.
     trees = mounts.open_trees(config, identity.base) if identity.is_ranged else None
+    if identity.base is not None:
+        # So that the worker may open /dev/stdout again by name.
+        for name in ("stdin", "stdout", "stderr"):
+            if stat.S_ISFIFO(os.fstat(config["fds"][name]).st_mode):
+                os.fchown(config["fds"][name], identity.base + 1, identity.base + 1)
     ready, go = os.pipe2(os.O_CLOEXEC)
     with stage("fs_confined", "namespaces"):
         pid = syscalls.clone(NAMESPACES)
@@ -102,7 +108,7 @@ def _outlive(pid: int, liveness: int) -> None:
     poller = select.poll()
     pidfd = os.pidfd_open(pid)
     poller.register(pidfd, select.POLLIN)
-    poller.register(liveness, 0)
+    poller.register(liveness, select.POLLIN)
     while True:
         for fd, _ in poller.poll():
             if fd == liveness:

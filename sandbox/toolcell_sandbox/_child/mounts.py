@@ -63,22 +63,23 @@ def open_tree(entry: dict[str, Any], base: int | None) -> Tree | None:
             cause = f"{path} is not the folder that it was when the executor started"
             raise StageFailed("fs_confined", "workspace", cause, None)
         fd = syscalls.clone_tree(source)
+        attributes = syscalls.MOUNT_ATTR_NOSUID
+        if not entry.get("device"):
+            attributes |= syscalls.MOUNT_ATTR_NODEV
+        if not entry["writable"]:
+            attributes |= syscalls.MOUNT_ATTR_RDONLY
+        syscalls.set_tree(fd, attributes)
+        if base is not None and entry["owned"]:
+            _map_owners(fd, source, entry, base)
     finally:
         os.close(source)
-    attributes = syscalls.MOUNT_ATTR_NOSUID
-    if not entry.get("device"):
-        attributes |= syscalls.MOUNT_ATTR_NODEV
-    if not entry["writable"]:
-        attributes |= syscalls.MOUNT_ATTR_RDONLY
-    syscalls.set_tree(fd, attributes)
-    if base is not None and entry["owned"]:
-        _map_owners(fd, path, base, must=entry["writable"])
     return Tree(path, fd, is_folder=stat.S_ISDIR(found.st_mode))
 
 
-def _map_owners(fd: int, path: str, base: int, *, must: bool) -> None:
-    own = os.lstat(path)
-    uids, gids = ids.owners_of(path)
+def _map_owners(fd: int, source: int, entry: dict[str, Any], base: int) -> None:
+    path, must = entry["path"], entry["writable"]
+    own = os.fstat(source)
+    uids, gids = ids.owners_of(source)
     uid_map = ids.owners_map(base, own.st_uid, uids)
     gid_map = ids.owners_map(base, own.st_gid, gids)
     with stage("fs_confined", "namespaces"):
@@ -125,11 +126,19 @@ def build(config: dict[str, Any], trees: Sequence[Tree]) -> None:
         _skeleton(top, config)
     with stage("fs_confined", "proc"):
         syscalls.mount("proc", f"{top}/proc", "proc", safe | syscalls.MS_NOEXEC)
+    with stage("no_new_privileges", "nested namespaces"):
+        # In a user namespace of its own a worker would have capabilities again: over tmpfs
+        # without bound, and over file capabilities that are valid on the host's disk.
+        _write(f"{top}/proc/sys/user/max_user_namespaces", "0")
     with stage("fs_confined", "scratch"):
         private = _scratch(top, config["limits"])
+        ours = {os.stat(top).st_dev, *(os.fstat(tree.fd).st_dev for tree in private)}
     with stage("fs_confined", "mounts"):
         for tree in sorted([*trees, *private, *devices], key=lambda t: t.path.split("/")):
-            _attach(top, tree)
+            target = _place(top, tree, ours)
+            syscalls.move_tree(tree.fd, target)
+            os.close(target)
+            os.close(tree.fd)
     with stage("fs_confined", "pivot"):
         flags = syscalls.MS_REMOUNT | syscalls.MS_BIND | syscalls.MS_RDONLY | safe
         syscalls.mount(None, top, None, flags)
@@ -156,8 +165,7 @@ def _skeleton(top: str, config: dict[str, Any]) -> None:
     for path, target in _LINKS.items():
         os.symlink(target, top + path)
     for path, text in _FILES.items():
-        with open(top + path, "w") as file:
-            file.write(text)
+        _write(top + path, text)
 
 
 def _scratch(top: str, limits: dict[str, Any]) -> list[Tree]:
@@ -181,15 +189,42 @@ def _scratch(top: str, limits: dict[str, Any]) -> list[Tree]:
     return trees
 
 
-def _attach(top: str, tree: Tree) -> None:
+def _write(path: str, text: str) -> None:
+    with open(path, "w") as file:
+        file.write(text)
+
+
+def _place(top: str, tree: Tree, ours: set[int]) -> int:
+    """An O_PATH descriptor of where to mount a tree, made where it is missing.
+
+    Only on file systems of the jail's own (`ours`): a host tree that is mounted already may
+    have changed since it was opened, so nothing is made there and no link is followed.
+    """
     inside = top + tree.path
-    if not os.path.lexists(inside):
-        os.makedirs(os.path.dirname(inside), mode=0o755, exist_ok=True)
-        if tree.is_folder:
-            os.mkdir(inside, 0o755)
+    try:
+        return syscalls.open_exactly(inside)
+    except FileNotFoundError:
+        pass
+    parent = top
+    for name in tree.path.split("/")[1:-1]:
+        parent = f"{parent}/{name}"
+        _make(parent, ours, is_folder=True)
+    _make(inside, ours, is_folder=tree.is_folder)
+    return syscalls.open_exactly(inside)
+
+
+def _make(path: str, ours: set[int], *, is_folder: bool) -> None:
+    folder, name = os.path.split(path)
+    fd = syscalls.open_exactly(folder)
+    try:
+        if os.fstat(fd).st_dev not in ours:
+            return  # Opening it next says what is missing.
+        if is_folder:
+            os.mkdir(name, 0o755, dir_fd=fd)
         else:
-            os.close(os.open(inside, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o644))
-    target = syscalls.open_exactly(inside)
-    syscalls.move_tree(tree.fd, target)
-    os.close(target)
-    os.close(tree.fd)
+            flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC
+            os.close(os.open(name, flags, 0o644, dir_fd=fd))
+    except FileExistsError:
+        pass
+    finally:
+        os.close(fd)

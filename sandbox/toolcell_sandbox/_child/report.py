@@ -44,7 +44,7 @@ class StageFailed(Exception):
         self.facts = {
             "guarantee": guarantee,
             "stage": stage,
-            "cause": cause[:1500],
+            "cause": cause[:500],
             "errno": None if errno is None else errnos.errorcode.get(errno, str(errno)),
         }
 

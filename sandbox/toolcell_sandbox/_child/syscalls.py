@@ -6,6 +6,7 @@ Every call raises OSError with the kernel's errno; none retries or hides one.
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import signal
 import struct
@@ -14,8 +15,8 @@ import sys
 # include/uapi/asm-generic/unistd.h for aarch64; arch/x86/entry/syscalls/syscall_64.tbl.
 # From 424 on, all architectures share their numbers.
 _NUMBERS = {
-    "x86_64": {"clone": 56, "pivot_root": 155, "capset": 126, "rt_sigaction": 13},
-    "aarch64": {"clone": 220, "pivot_root": 41, "capset": 91, "rt_sigaction": 134},
+    "x86_64": {"clone": 56, "pivot_root": 155, "capset": 126, "rt_sigaction": 13, "keyctl": 250},
+    "aarch64": {"clone": 220, "pivot_root": 41, "capset": 91, "rt_sigaction": 134, "keyctl": 219},
 }
 _SHARED = {
     "open_tree": 428,
@@ -57,8 +58,11 @@ MOUNT_ATTR_NOSUID = 2
 MOUNT_ATTR_NODEV = 4
 MOUNT_ATTR_IDMAP = 0x00100000
 
+KEYCTL_JOIN_SESSION_KEYRING = 1
 PR_SET_PDEATHSIG = 1
 PR_SET_DUMPABLE = 4
+PR_SET_SECCOMP = 22
+SECCOMP_MODE_FILTER = 2
 PR_CAPBSET_DROP = 24
 PR_SET_NO_NEW_PRIVS = 38
 PR_GET_NO_NEW_PRIVS = 39
@@ -94,8 +98,8 @@ def platform_machine() -> str:
 
 def _check(result: int, what: str) -> int:
     if result < 0:
-        errno = ctypes.get_errno()
-        raise OSError(errno, os.strerror(errno), what)
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number), what)
     return result
 
 
@@ -120,13 +124,13 @@ def clone(flags: int) -> int:
             *(ctypes.c_long(0) for _ in range(4)),
         )
     )
-    errno = ctypes.get_errno()
+    failed = ctypes.get_errno()
     if pid == 0:
         ctypes.pythonapi.PyOS_AfterFork_Child()
         return 0
     ctypes.pythonapi.PyOS_AfterFork_Parent()
     if pid < 0:
-        raise OSError(errno, os.strerror(errno), "clone")
+        raise OSError(failed, os.strerror(failed), "clone")
     return pid
 
 
@@ -207,6 +211,16 @@ def reset_signal(signal_number: int) -> None:
     """SIG_DFL by rt_sigaction(2) itself: the C library refuses the two that it keeps for itself."""
     default = ctypes.c_char_p(bytes(32))
     _syscall("rt_sigaction", signal_number, default, None, 8)
+
+
+def forget_session_keyring() -> None:
+    """A new, empty session keyring (keyctl(2)) in place of the inherited one."""
+    try:
+        _syscall("keyctl", KEYCTL_JOIN_SESSION_KEYRING, None)
+    except OSError as error:
+        # A kernel without keyrings has none to forget.
+        if error.errno != errno.ENOSYS:
+            raise
 
 
 def drop_bounding_set() -> None:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 
-from . import ids, python, rlimits, syscalls
+from . import filters, ids, python, rlimits, syscalls
 from .report import Report, StageFailed, stage
 from .state import State
 
@@ -40,6 +41,7 @@ def main(config: dict[str, Any], report: Report, state: State, *, ranged: bool) 
             _execute(handler["argv"], config["env"], fds, report)
         else:
             _place(fds, report)
+            _become_python(config)
             code = python.run(handler, RESULT_FD, config["limits"], state)
     except StageFailed as error:
         report.send("failed", **error.facts)
@@ -60,6 +62,8 @@ def _confine(config: dict[str, Any], *, ranged: bool) -> None:
     with stage("no_new_privileges", "capabilities"):
         syscalls.drop_capabilities()
         syscalls.prctl(syscalls.PR_SET_DUMPABLE, 1)
+    with stage("ipc_private", "keyring"):
+        syscalls.forget_session_keyring()
     with stage("tree_killed", "session"):
         os.setsid()
         _reset_signals(is_python=config["handler"]["kind"] == "python")
@@ -69,6 +73,8 @@ def _confine(config: dict[str, Any], *, ranged: bool) -> None:
         rlimits.apply(config["limits"], extra_processes=0 if ranged else 1)
     with stage("no_new_privileges", "no_new_privs"):
         syscalls.prctl(syscalls.PR_SET_NO_NEW_PRIVS, 1)
+    with stage("no_new_privileges", "mode bits"):
+        filters.install(filters.MODE_BITS)
     with stage("fs_confined", "cwd"):
         os.chdir(config["cwd"])
 
@@ -96,6 +102,13 @@ def _place(fds: dict[str, int], report: Report) -> None:
             os.dup2(high[name], place, inheritable=True)
         os.dup2(high["result"], RESULT_FD, inheritable=False)
         syscalls.close_range(RESULT_FD + 1)
+
+
+def _become_python(config: dict[str, Any]) -> None:
+    """The handler's environment, and its interpreter's names, in place of the launcher's."""
+    os.environ.clear()
+    os.environ.update(config["env"])
+    sys.executable, sys.prefix, sys.exec_prefix = config["python"]
 
 
 def _execute(argv: list[str], env: dict[str, str], fds: dict[str, int], report: Report) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -93,7 +94,9 @@ def test_owners_are_those_of_the_folder_and_what_lies_in_it(tmp_path: Path) -> N
     (tmp_path / "file").write_text("x")
     (tmp_path / "dangling").symlink_to("nowhere")
     own = tmp_path.stat()
-    assert ids.owners_of(str(tmp_path)) == ({own.st_uid}, {own.st_gid})
-    assert ids.owners_of(str(tmp_path / "file")) == ({own.st_uid}, {own.st_gid})
-    # A link's own owner, not that of what it names: it need not name anything.
-    assert ids.owners_of(str(tmp_path / "dangling")) == ({own.st_uid}, {own.st_gid})
+    for path in (tmp_path, tmp_path / "file"):
+        fd = os.open(path, os.O_PATH)
+        try:
+            assert ids.owners_of(fd) == ({own.st_uid}, {own.st_gid})
+        finally:
+            os.close(fd)

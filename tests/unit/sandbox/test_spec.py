@@ -75,7 +75,7 @@ SIZE_FIELDS = (
     "memory_bytes", "file_size_bytes", "disk_bytes", "head_bytes", "tail_bytes", "result_bytes",
     "stdin_bytes",
 )  # fmt: skip
-COUNT_FIELDS = {"processes": 1, "disk_files": 16, "open_files": 16}
+COUNT_FIELDS = {"processes": 1, "disk_files": 16, "open_files": 32}
 
 
 def limits(**known: Any) -> Limits:
@@ -158,9 +158,9 @@ LIMITS = st.builds(
     memory_bytes=st.integers(M, MAX_SIZE_BYTES),
     processes=st.integers(1, 2**31 - 1),
     file_size_bytes=st.integers(0, MAX_SIZE_BYTES),
-    disk_bytes=st.integers(0, MAX_SIZE_BYTES),
+    disk_bytes=st.integers(1 << 16, MAX_SIZE_BYTES),
     disk_files=st.integers(16, 2**31 - 1),
-    open_files=st.integers(16, 2**31 - 1),
+    open_files=st.integers(32, 2**31 - 1),
     head_bytes=st.integers(0, MAX_SIZE_BYTES),
     tail_bytes=st.integers(0, MAX_SIZE_BYTES),
     result_bytes=st.integers(64, MAX_SIZE_BYTES),
