@@ -7,13 +7,14 @@ from typing import Annotated, Final
 
 from cyclopts import Parameter
 
-from toolcell._exits import CHECK, EXEC_OURS, WRONG_CALL, Refused, exec_code, run_code
+from toolcell._exits import BROKEN_PIPE, CHECK, EXEC_OURS, WRONG_CALL, Refused, exec_code, run_code
 from toolcell._given import STDIN, given, read_text
 from toolcell._options import Flags, Output, Packs
 from toolcell._render import (
     print_json,
     say,
     show_decision,
+    show_facts,
     show_failure,
     show_result,
     show_table,
@@ -102,14 +103,19 @@ async def exec_(*command: str, flags: Flags = _FLAGS) -> int:
             return await executor.call(call, stdin=standard_input(), sink=sink)
 
     result = await _ended(work, call)
+    code = exec_code(result)
     if flags.json:
         print_json(result.to_json())
-    elif result.error is not None:
-        show_failure(result.error)
+    else:
+        expected = code == BROKEN_PIPE and sink is not None and sink.readers_left
+        if result.error is not None and not expected:
+            show_failure(result.error)
+        if flags.verbose:
+            show_facts(result)
     if sink is not None and sink.lost is not None:
         say(f"the command's output could not be written: {sink.lost.strerror}")
         return EXEC_OURS
-    return exec_code(result)
+    return code
 
 
 async def check(tool: ToolName, /, *arguments: Arguments, flags: Flags = _FLAGS) -> int:

@@ -13,6 +13,8 @@ USAGE: Final = 2
 WRONG_CALL: Final = 3
 OUR_FAILURE: Final = 70
 CANCELLED: Final = 130
+BROKEN_PIPE: Final = 128 + signal.SIGPIPE
+"""`exec` whose output nobody reads any more, as a command that SIGPIPE ends."""
 
 RUN: Final = {
     "tool_error": 1,
@@ -78,6 +80,12 @@ def exec_code(result: ToolResult) -> int:
     if failure.kind == "tool_error" and exec_errno is not None:
         return EXEC_NOT_FOUND if exec_errno == errno.ENOENT else EXEC_NOT_PERMITTED
     if failure.kind == "crashed":
-        name = getattr(failure, "signal", "")
-        return 128 + signal.Signals[name] if name in signal.Signals.__members__ else EXEC_OURS
+        return 128 + _signal_number(getattr(failure, "signal", ""))
     return EXEC[failure.kind]
+
+
+def _signal_number(name: str) -> int:
+    """Of a signal by its name; real-time signals have none but SIG and their number."""
+    if name in signal.Signals.__members__:
+        return signal.Signals[name]
+    return int(name.removeprefix("SIG"))

@@ -54,12 +54,14 @@ def exec_tool() -> Tool:
 class PassThrough:
     """Writes a command's output to ours as it comes, each stream to its own descriptor.
 
-    In a thread: whoever reads us may be slow, or stopped. A stream that nobody reads any more
-    is dropped from then on, and the command goes on.
+    In a thread: whoever reads us may be slow, or stopped. When nobody reads a stream any more the
+    command's own pipe is closed with it, so that SIGPIPE finds it: `exec -- yes | head -1`.
     """
 
     def __init__(self) -> None:
         self._dropped: set[str] = set()
+        self.readers_left = False
+        """Whether somebody stopped reading."""
         self.lost: OSError | None = None
         """Why output did not arrive, but for a reader that went away."""
 
@@ -69,7 +71,8 @@ class PassThrough:
         try:
             await trio.to_thread.run_sync(write_all, _FDS[name], chunk, abandon_on_cancel=True)
         except BrokenPipeError:
-            self._dropped.add(name)
+            self.readers_left = True
+            raise
         except OSError as error:
             self._dropped.add(name)
             self.lost = error

@@ -96,7 +96,7 @@ def show_result(result: ToolResult, *, verbose: bool) -> None:
                 _tell(fd, stream.text(), escape=os.isatty(fd), whole=False)
         show_failure(result.error)
     if verbose:
-        _show_facts(result)
+        show_facts(result)
 
 
 def show_failure(failure: Any) -> None:
@@ -133,7 +133,8 @@ def _tell(fd: int, text: str, *, escape: bool, whole: bool) -> None:
         _write(fd, text)
 
 
-def _show_facts(result: ToolResult) -> None:
+def show_facts(result: ToolResult) -> None:
+    """What `-v` adds, on stderr: the decision, what was used, what held."""
     facts = [f"call {result.call_id}"]
     if result.decision is not None:
         facts += [f"decided {result.decision.outcome}, level {result.decision.level}"]

@@ -26,13 +26,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit code. Never raises, whatever the words are."""
     _hold_standard_descriptors()
     words = list(sys.argv[1:] if argv is None else argv)
-    if words == ["--version"]:
-        write_out(f"{__version__}\n")
-        return 0
     ours = words[: words.index("--")] if "--" in words else words
     verbose = any(word in _VERBOSE for word in ours)
     _quiet_logs(verbose=verbose)
     try:
+        if words == ["--version"]:
+            write_out(f"{__version__}\n")
+            return 0
         return _run(_settled(words, len(ours)))
     except Refused as refused:
         say(str(refused))

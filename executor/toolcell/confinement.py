@@ -89,7 +89,7 @@ def _refuse_replaceable(workspace: str) -> None:
                 "a jail must not see; use a virtual environment in a folder of its own"
             )
     if any(os.path.realpath(entry or ".") == workspace for entry in sys.path):
-        _log.warning(
+        _log.info(
             "the workspace is on sys.path: what a tool writes there, this process may import; "
             "start it with `python -P`"
         )
@@ -169,6 +169,14 @@ def protected_list(state_dir: str, workspace: str) -> SensitiveList:
     )
 
 
+def _hidden_frames(tool: Tool, ref: HandlerRef) -> tuple[str, ...]:
+    """Folders whose frames are no part of a handler's own traceback: ours, and the libraries'."""
+    ours = (os.path.dirname(os.path.realpath(__file__)) + os.sep,)
+    if ref.file is None and not tool.trusted:
+        return ours  # An installed handler's own frames lie among the libraries.
+    return (*ours, os.path.dirname(os.path.realpath(os.__file__)) + os.sep, *library_path())
+
+
 def limits_for(tool: Tool, arguments: Mapping[str, Any], limits: Limits) -> Limits:
     """The stricter of the caller's limits, the tool's own, and the call's own timeout."""
     if tool.limits is not None:
@@ -216,7 +224,7 @@ def confine(
             sys_path=(*ref.sys_path, *library_path()),
             adapter=ADAPTER,
             context=context,
-            hidden=(os.path.dirname(os.path.realpath(__file__)) + os.sep,),
+            hidden=_hidden_frames(tool, ref),
         )
     spec = JailSpec(
         workspace=workspace.path,

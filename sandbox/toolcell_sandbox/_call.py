@@ -58,7 +58,8 @@ async def run_in_jail(
 
     Returns when the process tree is gone, whatever it did. `stdin` is fed while output is
     read; None is /dev/null. `sink` is awaited with each chunk of output as it comes, so a slow
-    one slows the handler. Times are monotonic; sizes are bytes.
+    one slows the handler; when it raises BrokenPipeError, that stream is closed. Times are
+    monotonic; sizes are bytes.
 
     Cancelled, it kills the tree, waits until it is gone, and lets `trio.Cancelled` go on up.
 
@@ -222,7 +223,12 @@ class _Jail:
         self, name: Literal["stdout", "stderr"], capture: Capture, sink: Sink | None
     ) -> None:
         passed = None if sink is None else functools.partial(self._pass_on, sink, name)
-        await _read_to_end(self._launch.ends[name], capture.feed, passed)
+        try:
+            await _read_to_end(self._launch.ends[name], capture.feed, passed)
+        except BrokenPipeError:
+            # The sink's reader is gone: let the handler's next write tell it so, by SIGPIPE.
+            self._launch.close(name)
+            return
         capture.closed = True
 
     async def _pass_on(self, sink: Sink, name: Literal["stdout", "stderr"], chunk: bytes) -> None:

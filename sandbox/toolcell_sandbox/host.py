@@ -191,7 +191,10 @@ def fix_for(facts: dict[str, Any]) -> str:
     if stage == "idmap":
         return "run toolcell as the user who owns the workspace, or move it to ext4, xfs or btrfs"
     if stage == "ids":
-        return "free a range of user ids below those of /etc/passwd and /etc/subuid"
+        return (
+            f"run toolcell as a user who is not root, or give root {ids.RANGE} ids in a row that "
+            "neither /etc/passwd nor /etc/subuid names (in a user namespace: newuidmap)"
+        )
     if stage in ("workspace", "open", "cwd"):
         return "check that the path exists, is no symlink and can be read, then try again"
     return "see `toolcell doctor` for what this host lacks"

@@ -63,7 +63,8 @@ class Launch:
     def _pipes(self, held: ExitStack, theirs: ExitStack, *, feeds: bool) -> None:
         for name in ("stdout", "stderr", "result", "report"):
             read, write = os.pipe2(os.O_CLOEXEC)
-            self.ends[name] = _held(held, read)
+            self.ends[name] = read
+            held.callback(self.close, name)
             self._fds[name] = _held(theirs, write)
             os.set_blocking(read, False)
         for name in ("stdin", "liveness") if feeds else ("liveness",):
@@ -80,7 +81,7 @@ class Launch:
                 fcntl.fcntl(self.ends[name], fcntl.F_SETPIPE_SZ, PIPE_BYTES)
 
     def close(self, name: str) -> None:
-        """Close one of our writing ends; harmless when it is closed already."""
+        """Close one of our ends; harmless when it is closed already."""
         fd = self.ends.pop(name, None)
         if fd is not None:
             trio.lowlevel.notify_closing(fd)

@@ -29,7 +29,7 @@ def main(rounds: int, seed: int, mark: str) -> None:
     id_base()
     with tempfile.TemporaryDirectory() as workspace:
         for _ in range(rounds):
-            print(one_round(chance.uniform(0.0, 0.5), workspace, mark), flush=True)
+            print(one_round(chance.uniform(0.0, 0.8), workspace, mark), flush=True)
 
 
 def one_round(delay_s: float, workspace: str, mark: str) -> str:
@@ -41,27 +41,62 @@ def one_round(delay_s: float, workspace: str, mark: str) -> str:
         finally:
             os._exit(1)
     time.sleep(delay_s)  # The random moment itself: nothing is waited for.
-    alive = ours(mark)
+    # Stopped first, so that it starts nothing between the look and the kill.
+    os.kill(pid, signal.SIGSTOP)
+    known = descendants({(pid, 0)}) - {(pid, 0)}
     os.kill(pid, signal.SIGKILL)
     killed = time.monotonic()
     os.waitpid(pid, 0)
-    while left := ours(mark):
+    left = known
+    while left := {one for one in descendants(left) if is_there(one)} | marked(mark):
         if time.monotonic() - killed > SURVIVAL_S:
             return f"survived {len(left)}"
         time.sleep(0.01)
-    return f"gone {len(alive)} {time.monotonic() - killed:.3f}"
+    return f"gone {len(known)} {time.monotonic() - killed:.3f}"
 
 
-def ours(mark: str) -> list[int]:
-    """Launchers, inits and workers carry the mark in their environment or command line."""
-    found = []
+def processes() -> dict[int, tuple[int, int]]:
+    """Parent and start of every process of this machine."""
+    found = {}
     for folder in Path("/proc").glob("[0-9]*"):
         try:
-            said = (folder / "cmdline").read_bytes() + (folder / "environ").read_bytes()
+            fields = (folder / "stat").read_text().rpartition(")")[2].split()
         except OSError:
             continue
-        if f"MARK={mark}\0".encode() in said or f"sleep\0001000.{mark}\0".encode() in said:
-            found.append(int(folder.name))
+        found[int(folder.name)] = (int(fields[1]), int(fields[19]))
+    return found
+
+
+def descendants(known: set[tuple[int, int]]) -> set[tuple[int, int]]:
+    """Known processes (pid, start) with all that they have started meanwhile."""
+    found, everything = set(known), processes()
+    while True:
+        pids = {pid for pid, _ in found}
+        more = {(pid, start) for pid, (parent, start) in everything.items() if parent in pids}
+        if more <= found:
+            return found
+        found |= more
+
+
+def is_there(process: tuple[int, int]) -> bool:
+    """Whether it runs still. A zombie does not: reaping it is the host's init's own affair."""
+    try:
+        fields = Path(f"/proc/{process[0]}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return False
+    return fields[0] != "Z" and int(fields[19]) == process[1]
+
+
+def marked(mark: str) -> set[tuple[int, int]]:
+    """Workers, wherever they hang by now: they carry the mark in their environment."""
+    found = set()
+    for pid, (_, start) in processes().items():
+        try:
+            environ = Path(f"/proc/{pid}/environ").read_bytes()
+        except OSError:
+            continue
+        if f"MARK={mark}\0".encode() in environ:
+            found.add((pid, start))
     return found
 
 

@@ -305,7 +305,7 @@ def kind_of(result: Any) -> str | None:
 @pytest.mark.parametrize("private", ["/tmp", "/var/tmp", "/dev/shm"])
 def test_a_folder_that_a_jail_has_of_its_own_is_no_workspace(private, tmp_path):
     """What is written there would be a success and gone."""
-    with pytest.raises(ValueError, match="private|state"):
+    with pytest.raises(ValueError, match=r"private|state"):
         Workspace.open(private, state_dir=str(tmp_path / "state"))
 
 
@@ -367,8 +367,6 @@ async def test_a_record_that_a_full_disk_cut_short_does_not_swallow_the_next(
     """Half a line and a whole one are one line that nobody can read."""
     import json
 
-    import toolcell.audit as module
-
     real = os.write
     cut = [True]
 
@@ -378,7 +376,7 @@ async def test_a_record_that_a_full_disk_cut_short_does_not_swallow_the_next(
             return real(fd, data[: len(data) // 2])
         return real(fd, data)
 
-    monkeypatch.setattr(module.os, "write", write)
+    monkeypatch.setattr(os, "write", write)
     async with Executor(workspace=_new(tmp_path / "ws"), state_dir=tmp_path / "state") as box:
         first = await box.call("list_directory")
         second = await box.call("list_directory")

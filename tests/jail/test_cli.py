@@ -187,6 +187,23 @@ def test_a_tool_gets_the_environment_that_was_named_and_no_other(toolcell: Run) 
     assert b"hunter2" not in done.stdout
 
 
+@pytest.mark.parametrize("words", [["-v", "run"], ["run", "-v"]], ids=["first", "later"])
+def test_verbose_says_what_was_decided_and_what_held(toolcell: Run, words: list[str]) -> None:
+    """Whoever asks why gets the decision and the receipt, and stdout stays the result."""
+    done = toolcell(*words, "read_file", "path=notes.txt")
+    assert (done.returncode, done.stdout) == (0, b"one\ntwo\n")
+    for part in (b"decided allow, level 0", b"read_file only reads", b"net_blocked"):
+        assert part in done.stderr
+
+
+@pytest.mark.parametrize("words", [[], ["--help"], ["run", "--help"], ["exec", "-h"]])
+def test_help_is_on_stdout(toolcell: Run, words: list[str]) -> None:
+    """Asked for, it is the output; and nothing runs."""
+    done = toolcell(*words)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert done.stdout.startswith(b"Usage: toolcell")
+
+
 # -- bad input ----------------------------------------------------------------------------
 
 NUL = '{"path": "a\\u0000b"}'
@@ -439,11 +456,11 @@ def test_exec_ends_when_the_command_stops_reading(toolcell: Run) -> None:
 
 
 def test_exec_goes_on_when_nobody_reads(toolcell: Run, workspace: Path) -> None:
-    """A closed pipe drops the output, not the work."""
+    """A closed pipe ends who writes to it, as everywhere, and not the rest of the work."""
     read, write = os.pipe()
     os.close(read)
     done = toolcell(
-        "exec", "--yes", "--", "sh", "-c", "seq 1 100000; echo done > made", stdout=write
+        "exec", "--yes", "--", "sh", "-c", "seq 1 1000000; echo done > made", stdout=write
     )
     os.close(write)
     assert (done.returncode, done.stderr) == (0, b"")
@@ -456,6 +473,20 @@ def test_exec_says_when_output_was_lost(toolcell: Run) -> None:
         done = toolcell("exec", "--yes", "--", "echo", "hello", stdout=full)
     assert done.returncode == 125
     assert b"No space left" in done.stderr
+
+
+def test_exec_ends_when_nobody_reads_any_more(workspace: Path, environment: dict[str, str]) -> None:
+    """`toolcell exec -- yes | head -1` would otherwise run on to the wall limit."""
+    process = subprocess.Popen([*TOOLCELL, "exec", "--yes", "--", "yes"], cwd=workspace,
+                               env=environment, stdin=subprocess.DEVNULL,
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE)  # fmt: skip
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"y\n"
+    process.stdout.close()
+    assert process.wait(PATIENCE_S) == 128 + signal.SIGPIPE
+    assert process.stderr is not None
+    assert process.stderr.read() == b""
+    process.stderr.close()
 
 
 def test_exec_waits_for_a_slow_reader(workspace: Path, environment: dict[str, str]) -> None:

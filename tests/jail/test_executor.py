@@ -84,6 +84,15 @@ async def test_each_failure_is_one_typed_value_and_one_terminal_record(
     ]
 
 
+async def test_a_traceback_shows_no_file_of_the_host(place):
+    """Where this machine keeps its interpreter is nothing that a model needs."""
+    async with executor(place) as box:
+        result = await box.call("python", {"code": "import json\njson.loads('{')"})
+    assert error_kind(result) == "exception"
+    assert 'File "<code>", line 2' in result.error.traceback
+    assert result.error.traceback.count("File ") == 1
+
+
 async def test_a_refused_argument_names_the_valid_ones(place):
     """case 41: otherwise a model guesses again."""
     async with executor(place) as box:

@@ -67,7 +67,7 @@ def test_a_command_that_could_not_start_has_the_shells_code(number: int, code: i
 def test_a_signal_is_128_and_its_number() -> None:
     """As a shell says it; a signal that nobody knows is our failure, not success."""
     assert exec_code(ended(results.Crashed(message="", signal="SIGSEGV", stage="run"))) == 139
-    assert exec_code(ended(results.Crashed(message="", signal="SIG77", stage="run"))) == 125
+    assert exec_code(ended(results.Crashed(message="", signal="SIG40", stage="run"))) == 168
 
 
 def test_limits_permissions_and_our_own_failures_of_exec() -> None:
