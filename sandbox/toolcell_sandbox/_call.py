@@ -13,7 +13,7 @@ import functools
 import json
 import os
 import time
-from collections.abc import AsyncIterable, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterable, Awaitable, Callable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any, Literal
 
@@ -25,7 +25,7 @@ from .decode import BrokenRule, FrameReader
 from .endings import Evidence, OwnKill, classify
 from .launch import Launch
 from .outcome import HELD, JailOutcome, Receipt, Usage
-from .spec import CommandHandler, Handler, JailSpec
+from .spec import CommandHandler, Handler, JailSpec, PythonHandler
 
 START_S = 60.0
 """A jail that is not ready by then is a defect, not a slow machine."""
@@ -48,13 +48,13 @@ class StdinTooLarge(ValueError):
 
 
 async def run_in_jail(
-    handler: Handler,
+    handler: Handler | Sequence[str],
     spec: JailSpec,
     *,
     stdin: bytes | AsyncIterable[bytes] | None = None,
     sink: Sink | None = None,
 ) -> JailOutcome:
-    """Run one handler in a jail of its own, and say exactly how it ended.
+    """Run one handler, or a command given as its words, in a jail of its own; say how it ended.
 
     Returns when the process tree is gone, whatever it did. `stdin` is fed while output is
     read; None is /dev/null. `sink` is awaited with each chunk of output as it comes, so a slow
@@ -69,6 +69,8 @@ async def run_in_jail(
     """
     if isinstance(stdin, bytes) and len(stdin) > spec.limits.stdin_bytes:
         raise StdinTooLarge(spec.limits.stdin_bytes)
+    if not isinstance(handler, PythonHandler | CommandHandler):
+        handler = CommandHandler(argv=tuple(handler))
     jail = _Jail(spec, is_command=isinstance(handler, CommandHandler))
     with ExitStack() as held:
         try:

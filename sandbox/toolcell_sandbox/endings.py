@@ -243,7 +243,8 @@ def _init_lost(e: Evidence) -> Ending | None:
         name = _signal_name(os.WTERMSIG(e.init_status or 0) if killed else signal.SIGKILL)
         return _fail(
             failures.Crashed(
-                message=f"the whole process tree was ended from inside ({name})",
+                message=f"the whole process tree was ended at once by {name}: from inside, or by "
+                "the host for want of memory",
                 signal=name,
                 stage=e.stage,
             )

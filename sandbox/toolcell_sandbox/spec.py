@@ -214,13 +214,19 @@ class CommandHandler:
 Handler = PythonHandler | CommandHandler
 
 
+def _base_environment() -> dict[str, str]:
+    from .host import base_environment
+
+    return base_environment()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JailSpec:
     """All that decides what a call can see and use, without the call's own arguments.
 
     `workspace` is seen at its own absolute path and is the working directory, unless `cwd`
     names a folder below it. `mounts` come on top of the system folders. `env` is the whole
-    environment; nothing of the supervisor's is inherited.
+    environment, `host.base_environment()` by default; nothing of the supervisor's is inherited.
     """
 
     workspace: str | None = None
@@ -229,7 +235,7 @@ class JailSpec:
     workspace_writable: bool = False
     cwd: str | None = None
     mounts: tuple[Mount, ...] = ()
-    env: Mapping[str, str] = field(default_factory=dict)
+    env: Mapping[str, str] = field(default_factory=_base_environment)
     limits: Limits = field(default_factory=Limits)
     network: Network = field(default_factory=Network.none)
 

@@ -313,6 +313,14 @@ async def test_usage_says_what_was_used_and_who_measured_it(jail):
     assert 0 < usage.wall_s < 30
 
 
+async def test_the_sandbox_is_usable_alone_with_a_command_as_words(ledger):
+    """Who wants a jail and nothing else should not have to learn what a tool is."""
+    from toolcell_sandbox import JailSpec
+
+    outcome = await run_in_jail(["sh", "-c", "pwd; cat; id -u"], JailSpec(), stdin=b"in\n")
+    assert (kind(outcome), outcome.stdout.kept) == (None, b"/tmp\nin\n1000\n")
+
+
 # -- commands ------------------------------------------------------------------------------
 
 

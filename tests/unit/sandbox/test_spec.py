@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from toolcell_sandbox.host import base_environment
 from toolcell_sandbox.spec import (
     MAX_SIZE_BYTES,
     CommandHandler,
@@ -229,10 +230,6 @@ def test_an_environment_that_execve_would_misread_is_refused(env: dict[str, str]
 def test_a_spec_grants_nothing_by_default() -> None:
     """Defaults make it easy to get things right."""
     spec = JailSpec()
-    assert (spec.workspace, spec.workspace_writable, spec.mounts, dict(spec.env)) == (
-        None,
-        False,
-        (),
-        {},
-    )
+    assert (spec.workspace, spec.workspace_writable, spec.mounts) == (None, False, ())
+    assert dict(spec.env) == base_environment()
     assert PythonHandler(module="m", qualname="f").sys_path == ()
