@@ -49,10 +49,10 @@ class Workspace:
             raise ValueError(f"the workspace {path!r} is not a folder; name one with --workspace")
         for what, other in (
             ("the root folder", "/"),
+            *((f"a jail's private {private}", private) for private in host.PRIVATE_FOLDERS),
             ("your home folder", os.path.realpath(os.path.expanduser("~"))),
             ("toolcell's own state", os.path.realpath(state_dir)),
             ("toolcell's own state", os.path.abspath(state_dir)),
-            *((f"a jail's private {private}", private) for private in host.PRIVATE_FOLDERS),
         ):
             if _holds(real, other):
                 raise ValueError(

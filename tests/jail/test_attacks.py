@@ -305,7 +305,7 @@ def kind_of(result: Any) -> str | None:
 @pytest.mark.parametrize("private", ["/tmp", "/var/tmp", "/dev/shm"])
 def test_a_folder_that_a_jail_has_of_its_own_is_no_workspace(private, tmp_path):
     """What is written there would be a success and gone."""
-    with pytest.raises(ValueError, match=r"private|state"):
+    with pytest.raises(ValueError, match="private"):
         Workspace.open(private, state_dir=str(tmp_path / "state"))
 
 

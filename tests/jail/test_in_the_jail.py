@@ -63,8 +63,9 @@ async def test_a_pack_is_imported_in_a_jail_only(place):
 
         try:
             open({str(place / "escaped")!r}, "w")
-        except OSError as error:
-            SEEN = type(error).__name__
+            SEEN = "written, in the jail's own /tmp"
+        except OSError:
+            SEEN = "refused"
 
         @tool
         def seen(n: int = 1) -> str:
@@ -73,7 +74,7 @@ async def test_a_pack_is_imported_in_a_jail_only(place):
         """,
         "seen",
     )
-    assert result.output in ("FileNotFoundError", "PermissionError", "OSError")
+    assert result.output in ("refused", "written, in the jail's own /tmp")
     assert not (place / "escaped").exists()
 
 
