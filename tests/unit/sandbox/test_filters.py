@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import errno
 import os
+from typing import TYPE_CHECKING
 
 import pytest
 
 from toolcell_sandbox._child import filters
-from toolcell_sandbox._child.filters import MODE_BITS, Program, program
+from toolcell_sandbox._child.filters import MODE_BITS, program
+
+if TYPE_CHECKING:
+    from toolcell_sandbox._child.filters import Program
 
 ARCH = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 ALLOW, EPERM, ENOSYS = 0x7FFF0000, 0x50000 | errno.EPERM, 0x50000 | errno.ENOSYS
