@@ -195,6 +195,7 @@ async def doctor(*, output: Output = _OUTPUT) -> int:
     """
     from toolcell.doctor import findings, report
 
+    _refuse_choices()
     return report(await until_signalled(findings, progress="the probes"), as_json=output.json)
 
 
@@ -205,6 +206,7 @@ async def tour(*, output: Output = _OUTPUT) -> int:
     """
     from toolcell.tour import report, take
 
+    _refuse_choices()
     return report(await until_signalled(take, progress="the tour"), as_json=output.json)
 
 
@@ -217,6 +219,15 @@ COMMANDS: Final[dict[str, Callable[..., Awaitable[int]]]] = {
     "doctor": doctor,
     "tour": tour,
 }
+
+
+def _refuse_choices() -> None:
+    from toolcell.executor import refuse_unknown_choices
+
+    try:
+        refuse_unknown_choices()
+    except ValueError as error:
+        raise Refused(str(error)) from None
 
 
 async def _ended(

@@ -24,6 +24,12 @@ _FLAG_OF = {
 }
 
 
+def _whole(text: str) -> int:
+    if not (text.isascii() and text.isdigit()):
+        raise Refused(f"--processes {text[:40]!r}: write a whole number")
+    return int(text)
+
+
 def _flag(text: str, *names: str) -> Parameter:
     return Parameter(name=names or None, help=text, negative=(), show_default=False)
 
@@ -61,7 +67,7 @@ class Flags(Output, Packs):
     wall: Annotated[float | None, _flag("Seconds until the call is ended.")] = None
     cpu: Annotated[float | None, _flag("Seconds of processor time.")] = None
     memory: Annotated[str | None, _flag("Memory of all its processes, such as 512M.")] = None
-    processes: Annotated[int | None, _flag("Processes and threads at once.")] = None
+    processes: Annotated[str | None, _flag("Processes and threads at once.")] = None
     file_size: Annotated[str | None, _flag("The largest file it may write.")] = None
     disk: Annotated[str | None, _flag("Its private scratch space.")] = None
     capture: Annotated[
@@ -84,7 +90,7 @@ class Flags(Output, Packs):
             "wall_s": self.wall,
             "cpu_s": self.cpu,
             "memory_bytes": self.memory,
-            "processes": self.processes,
+            "processes": None if self.processes is None else _whole(self.processes),
             "file_size_bytes": self.file_size,
             "disk_bytes": self.disk,
         }

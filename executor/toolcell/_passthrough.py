@@ -20,9 +20,9 @@ CHUNK_BYTES: Final = 1 << 16
 _FDS: Final = {"stdout": 1, "stderr": 2}
 
 
-def command(argv: list[str]) -> tuple[tuple[str, ...], str]:
+def command(argv: list[str]) -> tuple[tuple[str, ...], str, None]:
     """Run a program, without a shell."""
-    return tuple(argv), "."
+    return tuple(argv), ".", None
 
 
 @cache

@@ -101,6 +101,8 @@ async def opened(
     """
     from toolcell.executor import Executor
 
+    if not flags.workspace:
+        raise Refused("--workspace is empty; name a folder, or leave it out for this one")
     packed = await load_tools(flags.tools)
     try:
         executor = Executor(

@@ -84,10 +84,13 @@ async def _question(fd: int, request: ApprovalRequest) -> Answer:
     for _ in range(TRIES):
         termios.tcflush(fd, termios.TCIFLUSH)
         await _write(fd, f"Run it?  {'  '.join(keys)}: ")
-        word, _, why = (await _line(fd)).strip().partition(" ")
+        line = await _line(fd)
+        if line is None:
+            return Answer.reject("the terminal was closed without an answer")
+        word, _, why = line.strip().partition(" ")
         reason = why.strip() or None
         match word.lower():
-            case "y" | "yes" if reason is None:
+            case "y" | "yes" | "once" if reason is None:
                 return Answer.once()
             case "s" | "session" if offers_session and reason is None:
                 return Answer.remember("session")
@@ -127,8 +130,8 @@ async def _write(fd: int, text: str) -> None:
             await trio.lowlevel.wait_writable(fd)
 
 
-async def _line(fd: int) -> str:
-    """One line as it was typed; what there is of it at end of file."""
+async def _line(fd: int) -> str | None:
+    """One line as it was typed; None at the end of input."""
     typed = b""
     while b"\n" not in typed and len(typed) < LINE_BYTES_MAX:
         await trio.lowlevel.wait_readable(fd)
@@ -137,6 +140,6 @@ async def _line(fd: int) -> str:
         except BlockingIOError:
             continue
         if not part:
-            break
+            return None
         typed += part
     return typed.partition(b"\n")[0].decode("utf-8", "replace")

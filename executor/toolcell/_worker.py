@@ -42,9 +42,20 @@ def decode(
         value = function(**ready)
         if isinstance(value, types.CoroutineType):
             value = _awaited(value, function)
-        return value.as_json() if isinstance(value, Returned) else value
+        return _settled(value)
 
     return thunk
+
+
+def _settled(value: object) -> object:
+    """A handler's `Returned` or `ToolResult` as what crosses the channel; else the value."""
+    results = sys.modules.get("toolcell.results")
+    if results is not None and isinstance(value, results.ToolResult):
+        if not value.success:
+            raise ToolError(value.error_text, retryable=value.error.retryable)
+        output = value.content if value.output is None else value.output
+        value = Returned(output, value.metadata, value.content or None)
+    return value.as_json() if isinstance(value, Returned) else value
 
 
 def invoke(target: object, arguments: Mapping[str, Any], context: Mapping[str, Any]) -> object:
@@ -231,11 +242,28 @@ def _awaited(coroutine: types.CoroutineType[Any, Any, Any], function: Callable[.
 
 
 def _uses_trio(function: Callable[..., Any]) -> bool:
+    """By what the handler itself names; where that tells nothing, by what its module has."""
     if "trio" not in sys.modules:
         return False
-    values = getattr(function, "__globals__", {}).values()
-    names = (
-        v.__name__ if isinstance(v, types.ModuleType) else getattr(v, "__module__", "")
-        for v in values
-    )
-    return any(isinstance(name, str) and name.partition(".")[0] == "trio" for name in names)
+    everything = getattr(function, "__globals__", {})
+    code = getattr(function, "__code__", None)
+    named = [everything[name] for name in _names(code) if name in everything]
+    for values in (named, list(everything.values())):
+        loops = {_package(value) for value in values} & {"trio", "asyncio"}
+        if loops:
+            return loops == {"trio"}
+    return False
+
+
+def _names(code: types.CodeType | None) -> set[str]:
+    """The global names that a function uses, and those of the functions inside it."""
+    if code is None:
+        return set()
+    inner = (const for const in code.co_consts if isinstance(const, types.CodeType))
+    return set(code.co_names).union(*(_names(const) for const in inner))
+
+
+def _package(value: object) -> str:
+    attribute = "__name__" if isinstance(value, types.ModuleType) else "__module__"
+    name = getattr(value, attribute, "")
+    return name.partition(".")[0] if isinstance(name, str) else ""

@@ -39,6 +39,11 @@ class Audit:
         self._fd = -1
         self._is_torn = False
 
+    @property
+    def is_open(self) -> bool:
+        """Whether it takes records."""
+        return self._thread is not None
+
     def start(self) -> None:
         """Open the log, private to this user, and start its writer.
 
@@ -84,8 +89,6 @@ class Audit:
             "time": now,
         }
         pending = _Pending(json.dumps(entry).encode() + b"\n", trio.lowlevel.current_trio_token())
-        if self._thread is None:
-            raise OSError("the executor is not open: use `async with Executor(...)`")
         self._queue.put(pending)
         with trio.CancelScope(shield=True):
             await pending.done.wait()

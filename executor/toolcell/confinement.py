@@ -25,6 +25,10 @@ from toolcell_sandbox.spec import (
 
 _log = logging.getLogger("toolcell")
 
+_SYSTEM = ("/boot", "/dev", "/etc", "/proc", "/sys")
+_SHARED_FOLDERS = ("/home", "/opt", "/run", "/srv", "/var/lib")
+"""No project by themselves; what lies below one may be."""
+
 ADAPTER = "toolcell._worker:decode"
 _WRITERS = frozenset({AccessMode.WRITE, AccessMode.EXECUTE, AccessMode.MIXED})
 
@@ -59,7 +63,9 @@ class Workspace:
                     f"the workspace {real!r} is or holds {what}; name a project folder "
                     "with --workspace"
                 )
-        for folder in (*host.interpreter_folders(), *host.SYSTEM_FOLDERS):
+        if real in _SHARED_FOLDERS:
+            raise ValueError(f"the workspace {real!r} is shared by many; name a folder below it")
+        for folder in (*host.interpreter_folders(), *own_roots(), *_SYSTEM, *host.SYSTEM_FOLDERS):
             if _holds(folder, real):
                 raise ValueError(
                     f"the workspace {real!r} lies in {folder!r}, which stays read-only"
@@ -209,9 +215,9 @@ def confine(
     handler: Handler
     cwd = workspace.path
     if isinstance(tool.handler, CommandRef):
-        argv, folder = tool.handler.command(arguments)
+        argv, folder, script = tool.handler.command(arguments)
         cwd = os.path.normpath(os.path.join(cwd, folder))
-        handler = CommandHandler(argv=argv)
+        handler = CommandHandler(argv=argv, script=script)
     else:
         ref = tool.handler
         mounts += _handler_mounts(ref)

@@ -33,7 +33,7 @@ from toolcell.settlement import refused, settle
 from toolcell.tools import Tool
 from toolcell_policies import Decision, Outcome
 from toolcell_sandbox import StdinTooLarge, run_in_jail
-from toolcell_sandbox.spec import Limits, Network
+from toolcell_sandbox.spec import Limits, Network, check_environment
 
 if TYPE_CHECKING:
     from toolcell_sandbox._call import Sink
@@ -54,6 +54,31 @@ def default_state_dir() -> str:
     import platformdirs
 
     return platformdirs.user_state_dir("toolcell")
+
+
+def refuse_unknown_choices(*, policy: str | None = None, isolation: str | None = None) -> None:
+    """What was chosen, by argument or by environment, is offered, or nothing runs.
+
+    Raises:
+        ValueError: TOOLCELL_POLICY, TOOLCELL_ISOLATION or the argument names what this version
+            has not got; it never slides to what it has.
+    """
+    for what, given in (("policy", policy), ("isolation", isolation)):
+        chosen = given or os.environ.get(f"TOOLCELL_{what.upper()}") or "standard"
+        if chosen != "standard":
+            raise ValueError(f"{what} {chosen!r} is not offered; this version has 'standard'")
+
+
+def _check_types(
+    limits: object, network: object, approver: object, max_concurrency: int | None
+) -> None:
+    for name, value, kind in (("limits", limits, Limits), ("network", network, Network)):
+        if value is not None and not isinstance(value, kind):
+            raise TypeError(f"{name} takes a {kind.__name__}, not {type(value).__name__}")
+    if not callable(approver):
+        raise TypeError(f"approver takes a function, not {type(approver).__name__}")
+    if max_concurrency is not None and max_concurrency < 1:
+        raise ValueError("max_concurrency is at least 1")
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +102,7 @@ class Executor:
 
     Raises:
         ValueError: the workspace is one that no tool may have, or a choice is not offered.
+        TypeError: an option is of another type than it says.
     """
 
     def __init__(
@@ -85,9 +111,9 @@ class Executor:
         *,
         tools: Iterable[Any] = (),
         workspace: str | os.PathLike[str],
-        policy: str = "standard",
+        policy: str | None = None,
         approver: Approver = deny_all,
-        isolation: str = "standard",
+        isolation: str | None = None,
         limits: Limits | None = None,
         network: Network | None = None,
         env: Mapping[str, str] | None = None,
@@ -95,10 +121,8 @@ class Executor:
         max_concurrency: int | None = None,
         builtin: bool = True,
     ) -> None:
-        if policy != "standard":
-            raise ValueError(f"policy {policy!r} is not offered; this version has 'standard'")
-        if isolation != "standard":
-            raise ValueError(f"isolation {isolation!r} is not offered; this version has 'standard'")
+        refuse_unknown_choices(policy=policy, isolation=isolation)
+        _check_types(limits, network, approver, max_concurrency)
         self.registry = ToolRegistry() if registry is None else registry
         if builtin:
             from toolcell.builtin import builtin_tools
@@ -113,6 +137,7 @@ class Executor:
         self.limits = limits or Limits()
         self.network = network or Network.none()
         self._env = dict(env or {})
+        check_environment(self._env)
         self._approver = approver
         if approver is ask_terminal:
             # Now, before a tool can put a module of that name where this process would find it.
@@ -156,7 +181,10 @@ class Executor:
         `trio.Cancelled` go on up.
         """
         if not isinstance(call, ToolCall):
-            call = ToolCall(call, arguments or {}, call_id or new_call_id())
+            call = ToolCall(str(call), arguments or {}, call_id or new_call_id())
+        if not self._audit.is_open:
+            message = "the executor is not open: use `async with Executor(...) as executor`"
+            return refused(call, ExecutorError(message=message, operator_detail=message))
         request = _Request(
             call=call,
             context=context or CallContext(),

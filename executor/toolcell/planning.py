@@ -93,7 +93,11 @@ class Planner:
             plan_hash=self._hash(tool, valid, limits, paths),
             display_bytes=len(shown_call(tool.name, valid.arguments).encode()),
         )
-        return Plan(tool=tool, valid=valid, limits=limits, decision=decide(facts))
+        decision = decide(facts)
+        # A path that is judged as written and as read may be objected to twice in the same words.
+        reasons = tuple(dict.fromkeys(decision.reasons))
+        decision = dataclasses.replace(decision, reasons=reasons)
+        return Plan(tool=tool, valid=valid, limits=limits, decision=decision)
 
     def remember(self, plan: Plan, context: CallContext) -> None:
         """Note that a first use was agreed to, for this session."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from toolcell_sandbox.failures import (
@@ -158,36 +158,98 @@ Failure = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+_DEFAULTS: dict[str, Any] = {
+    "call_id": "",
+    "tool_name": "",
+    "success": True,
+    "content": "",
+    "output": None,
+    "summary": "",
+    "error": None,
+    "metadata": {},
+    "exit_code": None,
+    "files_changed": None,
+    "terminate": False,
+    "repairs": (),
+    "stdout": None,
+    "stderr": None,
+    "usage": None,
+    "decision": None,
+    "receipt": None,
+}
+_BY_SUCCESS = ("success", "output", "error", "metadata")
+_BY_NAME = (
+    "tool_name",
+    "success",
+    "content",
+    "summary",
+    "error",
+    "files_read",
+    "files_changed",
+    "terminate",
+)
+
+
+@dataclass(frozen=True, slots=True, init=False)
 class ToolResult:
     """What one call came to. `error` is None exactly when `success` is true.
 
     `content` is all that the model sees; `output` is the handler's value. `exit_code` is the
     command's, None for Python handlers: a nonzero one is still a success, so see `ok`.
     `files_changed` is None while nobody observed what was written (a directly bound workspace).
+
+    A handler may return one as well, in the words that its author knows: keywords, or
+    `ToolResult(success, output, error, metadata)`, a bool first, or `ToolResult(tool_name,
+    success, content, summary, error, files_read, files_changed, terminate)`, a name first. An
+    error that is text is a `ToolError`; a failure without one is its content.
+
+    Raises:
+        TypeError: a field is given twice, or there is none of that name.
+        ValueError: a success with an error.
     """
 
     call_id: str
     tool_name: str
     success: bool
-    content: str = ""
-    output: Any = None
-    summary: str = ""
-    error: Failure | None = None
-    metadata: Mapping[str, Any] = field(default_factory=dict)
-    exit_code: int | None = None
-    files_changed: tuple[str, ...] | None = None
-    terminate: bool = False
-    repairs: tuple[dict[str, str], ...] = ()
-    stdout: Captured | None = None
-    stderr: Captured | None = None
-    usage: Usage | None = None
-    decision: Decision | None = None
-    receipt: Receipt | None = None
+    content: str
+    output: Any
+    summary: str
+    error: Failure | None
+    metadata: Mapping[str, Any]
+    exit_code: int | None
+    files_changed: tuple[str, ...] | None
+    terminate: bool
+    repairs: tuple[dict[str, str], ...]
+    stdout: Captured | None
+    stderr: Captured | None
+    usage: Usage | None
+    decision: Decision | None
+    receipt: Receipt | None
 
-    def __post_init__(self) -> None:
-        if self.success is not (self.error is None):
+    def __init__(self, *words: Any, **given: Any) -> None:
+        order = _BY_SUCCESS if words and isinstance(words[0], bool) else _BY_NAME
+        if len(words) > len(order):
+            raise TypeError(f"ToolResult takes at most {len(order)} values in order")
+        named = dict(zip(order, words, strict=False))
+        unknown = (given.keys() - _DEFAULTS.keys() - {"files_read"}) | (named.keys() & given.keys())
+        if unknown:
+            raise TypeError(f"ToolResult: {min(unknown)!r} is no field, or is given twice")
+        found = _DEFAULTS | named | given
+        found.pop("files_read", None)  # What a handler says of its reading, nobody observed.
+        if not isinstance(found["success"], bool):
+            raise TypeError("ToolResult: success is a bool")
+        if not found["success"] and not isinstance(found["error"], FailureBase):
+            said = found["error"] or found["content"] or "the tool reported a failure"
+            found["error"] = ToolError(message=str(said))
+        if found["success"] and found["error"] is not None:
             raise ValueError("a result has an error exactly when it is not a success")
+        for name in _DEFAULTS:
+            object.__setattr__(self, name, found[name])
+
+    @property
+    def error_text(self) -> str:
+        """The error's message; empty for a success."""
+        return "" if self.error is None else self.error.message
 
     @property
     def ok(self) -> bool:

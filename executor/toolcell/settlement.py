@@ -135,9 +135,7 @@ def _streams_text(outcome: JailOutcome) -> str:
 
 
 def _plain_text(value: Any) -> str:
-    """Text as it is, otherwise compact JSON; nothing for None."""
-    if value is None:
-        return ""
+    """Text as it is, otherwise compact JSON."""
     return value if isinstance(value, str) else orjson.dumps(value).decode()
 
 

@@ -48,19 +48,20 @@ class CommandRef:
     """A built-in tool that is a command. `build` is "module:function", trusted code.
 
     The function takes the validated arguments by name, in the supervisor, and returns the
-    program's words and the folder to start in. It touches no file of the workspace.
+    program's words, the folder to start in, and the text of a script, which becomes a file of
+    the jail's own, or None. It touches no file of the workspace.
     """
 
     build: str
 
-    def command(self, arguments: Mapping[str, Any]) -> tuple[tuple[str, ...], str]:
-        """The words to execute, and the working folder (relative ones: to the workspace)."""
+    def command(self, arguments: Mapping[str, Any]) -> tuple[tuple[str, ...], str, str | None]:
+        """The words to execute, the folder to do it in (relative: to the workspace), a script."""
         from toolcell._worker import converted
 
         module, _, name = self.build.partition(":")
         function = getattr(importlib.import_module(module), name)
-        argv, cwd = function(**converted(function, arguments))
-        return tuple(argv), os.fspath(cwd)
+        argv, cwd, script = function(**converted(function, arguments))
+        return tuple(argv), os.fspath(cwd), script
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)

@@ -293,6 +293,7 @@ class _Jail:
             "setup": reports.get("failed"),
             "broke": "; ".join(broke) or None,
             "confined": "confined" in reports,
+            "cwd_errno": reports.get("no_folder", {}).get("errno"),
             "exec_errno": reports.get("exec_failed", {}).get("errno"),
             "status": ended.get("status"),
             "init_status": done.get("status"),
@@ -303,7 +304,8 @@ class _Jail:
             "leader_cpu_s": ended.get("leader_cpu_s", 0.0),
             "cpu_s": max(self._cpu_s, done.get("cpu_s", 0.0)),
             "peak_memory_bytes": self._peak_bytes,
-            "reaped_memory_bytes": ended.get("peak_memory_bytes"),
+            # Of a tree that was killed only the init's own end tells, which counts its memory too.
+            "reaped_memory_bytes": (ended or done).get("peak_memory_bytes"),
         }
         return Evidence(**(facts | known))
 

@@ -43,6 +43,8 @@ class Evidence:
     broke: str | None = None
     """A defect of ours in the launcher, the init, or the worker before it ran the handler."""
     confined: bool = False
+    cwd_errno: int | None = None
+    """The folder that the command was to start in could not be entered."""
     exec_errno: int | None = None
     status: int | None = None
     """The leader's wait status; None where the init did not live to see it."""
@@ -193,6 +195,15 @@ def _broken(e: Evidence) -> Ending | None:
     return None
 
 
+def _no_folder(e: Evidence) -> Ending | None:
+    if e.cwd_errno is None:
+        return None
+    why = {errnos.ENOENT: "does not exist", errnos.ENOTDIR: "is no folder"}.get(
+        e.cwd_errno, f"cannot be entered: {os.strerror(e.cwd_errno)}"
+    )
+    return _fail(failures.ToolError(message=f"the folder to run in {why}"))
+
+
 def _not_started(e: Evidence) -> Ending | None:
     if e.exec_errno is None:
         return None
@@ -214,7 +225,7 @@ def _kernel_cpu(e: Evidence) -> Ending | None:
 
 def _kernel_memory(e: Evidence) -> Ending | None:
     reaped = e.reaped_memory_bytes
-    if reaped is None or reaped <= e.limits.memory_bytes:
+    if e.status is None or reaped is None or reaped <= e.limits.memory_bytes:
         return None
     return _fail(_memory(e, "ru_maxrss", max(reaped, e.peak_memory_bytes or 0)))
 
@@ -257,7 +268,8 @@ def _signalled(e: Evidence) -> Ending | None:
         return None
     name = _signal_name(e.signal)
     who = "the command" if e.is_command else f"the handler (stage {e.stage})"
-    return _fail(failures.Crashed(message=f"{who} died of {name}", signal=name, stage=e.stage))
+    stage = "run" if e.is_command else e.stage
+    return _fail(failures.Crashed(message=f"{who} died of {name}", signal=name, stage=stage))
 
 
 def _command(e: Evidence) -> Ending | None:
@@ -328,14 +340,20 @@ def _said_invalid(message: Mapping[str, Any], _: Evidence) -> FailureBase:
 
 def _said_exception(message: Mapping[str, Any], e: Evidence) -> FailureBase:
     if message.get("memory") is True and e.fenced:
-        return _memory(e, "address_space", e.peak_memory_bytes)
+        peak = max(e.peak_memory_bytes or 0, e.reaped_memory_bytes or 0)
+        return _memory(e, "address_space", peak or None)
     if message.get("errno") == errnos.EFBIG:
         return _file_size(e)
-    if message.get("scratch_full") is True:
+    full = message.get("scratch_full")
+    if full in ("bytes", "files"):
+        limits = e.limits
+        limit = limits.disk_bytes if full == "bytes" else limits.disk_files
         return failures.DiskExceeded(
-            message=f"the scratch space is full ({e.limits.disk_bytes} bytes)",
-            limit_bytes=e.limits.disk_bytes,
-            remedy="remove what is not needed, or raise the limit (disk_bytes, --disk)",
+            message=f"the scratch space is full: it holds {limit} {full} at most",
+            limit_bytes=limits.disk_bytes,
+            limit_files=limits.disk_files,
+            reached=full,
+            remedy=f"remove what is not needed, or raise the limit (disk_{full})",
         )
     if message.get("processes") is True:
         return failures.ProcessesExceeded(
@@ -355,6 +373,7 @@ def _said_exception(message: Mapping[str, Any], e: Evidence) -> FailureBase:
 TABLE: tuple[tuple[str, Callable[[Evidence], Ending | None]], ...] = (
     ("our own kill", _own_kill),
     ("a stage of the jail failed", _setup),
+    ("the folder to run in is missing", _no_folder),
     ("a defect before the handler ran", _broken),
     ("the command could not be started", _not_started),
     ("kernel: RLIMIT_CPU", _kernel_cpu),

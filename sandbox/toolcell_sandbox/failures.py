@@ -121,6 +121,8 @@ class DiskExceeded(FailureBase):
 
     kind: ClassVar[str] = "disk_exceeded"
     limit_bytes: int
+    limit_files: int
+    reached: Literal["bytes", "files"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

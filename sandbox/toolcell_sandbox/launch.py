@@ -15,6 +15,7 @@ from typing import Any
 import trio
 
 from . import host
+from ._child.mounts import SCRIPT
 from .spec import CommandHandler, Handler, JailSpec, Mount
 
 BOOTSTRAP = os.path.join(os.path.dirname(os.path.realpath(__file__)), "_child", "bootstrap.py")
@@ -136,7 +137,12 @@ def _configuration(handler: Handler, spec: JailSpec, fds: dict[str, int]) -> dic
         mounts[spec.workspace]["identity"] = spec.workspace_identity
     told: dict[str, Any]
     if isinstance(handler, CommandHandler):
-        told = {"kind": "command", "argv": list(handler.argv)}
+        words = [] if handler.script is None else [SCRIPT]
+        told = {
+            "kind": "command",
+            "argv": [*handler.argv, *words],
+            "script": handler.script,
+        }
     else:
         told = {"kind": "python", **asdict(handler)}
     return {
@@ -145,6 +151,7 @@ def _configuration(handler: Handler, spec: JailSpec, fds: dict[str, int]) -> dic
         "ids": {"base": host.id_base()},
         "system": host.SYSTEM_FOLDERS,
         "mounts": list(mounts.values()),
+        "workspace": spec.workspace or "/tmp",
         "cwd": spec.cwd or spec.workspace or "/tmp",
         "env": dict(spec.env),
         "limits": asdict(spec.limits),

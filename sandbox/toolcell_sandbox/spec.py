@@ -199,10 +199,13 @@ class PythonHandler:
 class CommandHandler:
     """A program that replaces the worker by execve(2); no shell is involved.
 
-    `argv[0]` without a slash is looked up in the jail's PATH, inside the jail.
+    `argv[0]` without a slash is looked up in the jail's PATH, inside the jail. `script` becomes
+    a read-only file of the jail's own, whose path is the last word: so it may be longer than
+    the 128 KiB of a word (execve(2)), and stands in no command line.
     """
 
     argv: tuple[str, ...]
+    script: str | None = None
 
     def __post_init__(self) -> None:
         if not self.argv or not self.argv[0]:
@@ -218,6 +221,22 @@ def _base_environment() -> dict[str, str]:
     from .host import base_environment
 
     return base_environment()
+
+
+def check_environment(env: Mapping[str, str]) -> None:
+    """Refuse what execve(2) would misread.
+
+    Raises:
+        ValueError: a name is empty or holds "=", or something is no text or holds NUL.
+    """
+    for name, value in env.items():
+        if (
+            not all(isinstance(x, str) for x in (name, value))
+            or not name
+            or "=" in name
+            or "\0" in name + value
+        ):
+            raise ValueError(f"{name!r} cannot be an environment variable's name and value")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -240,6 +259,4 @@ class JailSpec:
     network: Network = field(default_factory=Network.none)
 
     def __post_init__(self) -> None:
-        for name, value in self.env.items():
-            if not name or "=" in name or "\0" in name + value:
-                raise ValueError(f"{name!r} cannot be an environment variable's name and value")
+        check_environment(self.env)

@@ -166,7 +166,7 @@ async def test_a_result_counts_only_when_the_process_then_exits_0(jail, then, ex
 @pytest.mark.parametrize(
     ("body", "where"),
     [
-        ("return {'a': [1, {2, object}]}", "$.a[1] (an item)"),
+        ("return {'a': [1, {2}]}", "$.a[1]"),
         ("return float('nan')", "$"),
         ("return [1 << 63]", "$[0]"),
         ("return '\\ud800'", "$"),
@@ -185,7 +185,7 @@ async def test_rich_values_have_their_documented_json_form(jail):
     """Otherwise every tool converts its own."""
     outcome = await jail.python(
         """
-        import dataclasses, datetime, decimal, enum, pathlib, uuid
+        import dataclasses, datetime, enum, pathlib
         @dataclasses.dataclass
         class Point:
             x: int
@@ -193,13 +193,12 @@ async def test_rich_values_have_their_documented_json_form(jail):
             RED = "red"
         def handler():
             return [Point(1), Colour.RED, pathlib.Path("/a/b"), datetime.date(2026, 1, 2),
-                    b"\\xff", (1, 2), {3}, None, True, 1.5, decimal.Decimal("1.10"),
-                    uuid.UUID(int=0), {"k": -1}]
+                    b"\\xff", (1, 2), None, True, 1.5, {"k": -1}]
         """
     )
     assert outcome.value == [
-        {"x": 1}, "red", "/a/b", "2026-01-02", {"base64": "/w=="}, [1, 2], [3], None, True, 1.5,
-        "1.10", "00000000-0000-0000-0000-000000000000", {"k": -1},
+        {"x": 1}, "red", "/a/b", "2026-01-02", {"base64": "/w=="}, [1, 2], None, True, 1.5,
+        {"k": -1},
     ]  # fmt: skip
 
 
@@ -350,11 +349,40 @@ async def test_the_receipt_names_each_guarantee_of_this_version(jail):
     assert outcome.receipt.held["memory_limited"] == "watch"
 
 
-async def test_the_handler_never_runs_when_its_working_folder_is_missing(jail):
-    """A jail that is not as it was ordered is no jail."""
-    spec = dataclasses.replace(jail.spec(), cwd=str(jail.workspace / "missing"))
-    outcome = await run_in_jail(CommandHandler(argv=("touch", "/tmp/ran")), spec)
-    assert kind(outcome) == "confinement_failed"
-    assert outcome.failure.stage == "cwd"
-    assert outcome.receipt.held == {}
-    assert os.listdir(jail.workspace) == []
+@pytest.mark.parametrize(("name", "why"), [("missing", "not exist"), ("file", "no folder")])
+async def test_a_wrong_working_folder_is_the_callers_error(jail, name, why):
+    """A model's typo is nothing that the host lacks; and nothing runs elsewhere instead."""
+    (jail.workspace / "file").write_text("")
+    spec = dataclasses.replace(jail.spec(), cwd=str(jail.workspace / name))
+    outcome = await run_in_jail(CommandHandler(argv=("touch", "ran")), spec)
+    assert kind(outcome) == "tool_error"
+    assert why in outcome.failure.message
+    assert os.listdir(jail.workspace) == ["file"]
+
+
+async def test_a_full_table_of_files_names_that_limit(jail):
+    """Told of bytes, its author would raise the wrong one."""
+    outcome = await jail.python(
+        "for n in range(300): open(f'/tmp/{n}', 'w').close()", disk_files=50
+    )
+    assert kind(outcome) == "disk_exceeded"
+    assert (outcome.failure.reached, outcome.failure.limit_files) == ("files", 50)
+    assert "50 files" in outcome.failure.message
+
+
+async def test_peak_memory_is_read_at_the_reap_of_a_killed_call_too(jail):
+    """A sampler misses what came and went between two looks."""
+    outcome = await jail.python(
+        """
+        import os, signal
+        def handler():
+            if os.fork() == 0:
+                x = bytearray(200 << 20)
+                os._exit(0)
+            os.wait()
+            signal.pause()
+        """,
+        wall_s=1,
+    )
+    assert kind(outcome) == "timeout"
+    assert outcome.usage.peak_memory_bytes >= 150 << 20

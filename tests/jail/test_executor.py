@@ -381,3 +381,78 @@ async def test_five_hundred_calls_at_once_end_each_as_expected(place):
     ends = {r["call_id"]: r["kind"] for r in records(place) if r["record"] == "terminal"}
     assert ends == {f"call-{n}": plans[n][2] for n in range(500)}
     assert len(records(place)) == 1_000
+
+
+# -- what an outside tester found ----------------------------------------------------------
+
+
+async def test_case_27_a_long_shell_command_runs_and_is_in_no_command_line(place):
+    """A word of execve has 128 KiB at most, and everybody on the machine can read it."""
+    async with executor(place) as box:
+        command = f"# {'x' * 200_000}\ntr '\\0' ' ' < /proc/$$/cmdline; echo $0"
+        result = await box.call("shell", {"command": command})
+    assert result.success
+    assert "xxx" not in result.output["stdout"]
+    assert result.output["stdout"].endswith("/run/command\n")
+
+
+async def test_a_choice_of_the_environment_that_is_not_offered_is_refused(place, monkeypatch):
+    """An operator who sets `hardened` must not get less in silence."""
+    for name in ("TOOLCELL_ISOLATION", "TOOLCELL_POLICY"):
+        monkeypatch.setenv(name, "hardened")
+        with pytest.raises(ValueError, match="not offered"):
+            executor(place)
+        monkeypatch.setenv(name, "standard")
+    executor(place)
+
+
+def test_our_own_code_is_no_workspace(place):
+    """A tool that can write it is the next version of us."""
+    import toolcell
+    import toolcell_policies
+
+    for package in (toolcell, toolcell_policies):
+        folder = Path(str(package.__file__)).parent
+        for inside in (folder, folder / "__pycache__"):
+            inside.mkdir(exist_ok=True)
+            with pytest.raises(ValueError, match="read-only"):
+                Executor(workspace=inside, state_dir=place / "state")
+
+
+@pytest.mark.parametrize("system", ["/etc", "/boot", "/proc", "/sys", "/dev", "/opt", "/home"])
+def test_a_system_folder_is_no_workspace(place, system):
+    """Root's executor would let a tool write the host's own configuration."""
+    with pytest.raises(ValueError, match="workspace"):
+        Executor(workspace=system, state_dir=place / "state")
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        ({"limits": {"wall_s": 1}}, TypeError),
+        ({"network": "host"}, TypeError),
+        ({"approver": 5}, TypeError),
+        ({"env": {"A": 1}}, ValueError),
+        ({"env": {"A=B": "x"}}, ValueError),
+        ({"max_concurrency": 0}, ValueError),
+        ({"isolation": "hardened"}, ValueError),
+    ],
+)
+def test_an_option_that_cannot_work_is_refused_at_once(place, options, error):
+    """Found at the first call, it looks like a defect of ours."""
+    with pytest.raises(error):
+        executor(place, **options)
+
+
+async def test_a_name_that_is_no_text_is_an_unknown_tool(place):
+    """Models send what they like."""
+    async with executor(place) as box:
+        for name in (None, 5):
+            assert error_kind(await box.call(name, {})) == "unknown_tool"
+
+
+async def test_each_reason_is_given_once(place):
+    """The same sentence twice reads like two different faults."""
+    async with executor(place) as box:
+        reasons = box.check("write_file", {"path": ".env", "content": "x"}).reasons
+    assert len(reasons) == len(set(reasons))

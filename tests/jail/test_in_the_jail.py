@@ -176,3 +176,45 @@ async def test_the_running_interpreter_in_a_writable_workspace_stays_read_only(p
     bare = dataclasses.replace(spec, mounts=())
     await run_in_jail(CommandHandler(argv=("/bin/sh", "-c", script)), bare)
     assert sorted(os.listdir(place / "ws")) == ["new", "other"]
+
+
+async def test_a_handler_chooses_its_loop_by_what_it_names_itself(place):
+    """A module may import both."""
+    source = """
+        import asyncio
+        import trio
+        from toolcell import tool
+
+        @tool
+        async def one() -> str:
+            '''Uses asyncio.'''
+            await asyncio.sleep(0)
+            return asyncio.get_running_loop().__class__.__name__
+
+        @tool
+        async def two() -> str:
+            '''Uses trio.'''
+            async with trio.open_nursery():
+                await trio.sleep(0)
+            return "trio"
+        """
+    assert "Loop" in (await run_pack(place, source, "one")).output
+    assert (await run_pack(place, source, "two")).output == "trio"
+
+
+async def test_a_handler_may_return_a_result_of_its_own(place):
+    """It is what authors of other dialects write; dumped as data it would mean nothing."""
+    source = """
+        from toolcell import ToolResult, tool
+
+        @tool
+        def said(well: bool) -> dict[str, int]:
+            '''Says how it went.'''
+            if not well:
+                return ToolResult(False, None, "no such branch")
+            return ToolResult("said", True, "shown to the model")
+        """
+    good = await run_pack(place, source, "said", {"well": True})
+    assert (good.success, good.content) == (True, "shown to the model")
+    bad = await run_pack(place, source, "said", {"well": False})
+    assert (bad.error.kind, bad.error.message) == ("tool_error", "no such branch")

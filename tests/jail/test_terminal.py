@@ -207,7 +207,7 @@ def test_session_is_not_offered_for_what_always_asks(start: Start) -> None:
     assert terminal.ends() == 4
 
 
-@pytest.mark.parametrize("typed", ["\n", "perhaps\n", "yy\n", "y es\n", "\x04"])
+@pytest.mark.parametrize("typed", ["\n", "perhaps\n", "yy\n", "y es\n"])
 def test_what_is_no_clear_yes_is_a_no(start: Start, typed: str) -> None:
     """Enter pressed by habit, or a closed terminal, must run nothing."""
     terminal = start("run", "shell", "command=true", "--json")
@@ -216,6 +216,23 @@ def test_what_is_no_clear_yes_is_a_no(start: Start, typed: str) -> None:
         terminal.types(typed)
     assert terminal.ends() == 4
     assert "no clear answer" in terminal.seen
+
+
+def test_the_end_of_input_is_a_no_at_once(start: Start) -> None:
+    """Who presses Ctrl-D has left; asking again would wait for nobody."""
+    terminal = start("run", "shell", "command=true", "--json")
+    terminal.until("stop:")
+    terminal.types("\x04")
+    assert terminal.ends() == 4
+    assert "closed without an answer" in terminal.seen
+
+
+def test_the_words_of_the_answers_are_answers(start: Start) -> None:
+    """`once` is what the documents call it."""
+    terminal = start("run", "shell", "command=true")
+    terminal.until("stop:")
+    terminal.types("once\n")
+    assert terminal.ends() == 0
 
 
 def test_what_was_typed_before_the_question_does_not_answer_it(start: Start) -> None:

@@ -144,6 +144,7 @@ def _content(file: str) -> bytes | None:
         return None
     if len(content) > FILE_BYTES_MAX or b"\0" in content[:_BINARY_PROBE]:
         return None
+    content = content.removeprefix(b"\xef\xbb\xbf")  # a mark is no part of the first line
     return content.replace(b"\r\n", b"\n").removesuffix(b"\n")
 
 

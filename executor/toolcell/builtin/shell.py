@@ -15,7 +15,7 @@ def shell(
     command: str,
     cwd: ReadPath = Path("."),
     timeout_s: Annotated[float, Above(0)] | None = None,
-) -> tuple[tuple[str, ...], str]:
+) -> tuple[tuple[str, ...], str, str]:
     """Run a shell command and return its exit code, stdout and stderr.
 
     Args:
@@ -25,5 +25,4 @@ def shell(
     """
     # Runs in the supervisor: the words only. The executor applies timeout_s.
     program = next((path for path in _SHELLS if os.access(path, os.X_OK)), _SHELLS[-1])
-    ends_options = ("--",) if command.startswith(("-", "+")) else ()
-    return (program, "-c", *ends_options, command), os.fspath(cwd)
+    return (program,), os.fspath(cwd), command

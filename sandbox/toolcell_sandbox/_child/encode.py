@@ -1,7 +1,7 @@
 """A handler's value as plain JSON, or what cannot be and where.
 
-Handles str, int, float, bool, None, dict, list, tuple, set, dataclasses, Enum, Path, datetime,
-UUID, Decimal, bytes (base64, marked), and whatever has pydantic's `model_dump`.
+Handles str, int, float, bool, None, dict, list, tuple, dataclasses, Enum, Path, datetime,
+bytes (base64, marked), and whatever has pydantic's `model_dump`.
 """
 
 from __future__ import annotations
@@ -96,12 +96,7 @@ def _rich(value: Any, where: str, depth: int) -> Any:
     if isinstance(value, str | int | float):
         base = next(b for b in (str, int, float) if isinstance(value, b))
         return plain(base(value), where, depth + 1)
-    if isinstance(value, set | frozenset):
-        items = [plain(item, f"{where} (an item)", depth + 1) for item in value]
-        return sorted(items, key=repr)
     module, name = type(value).__module__, type(value).__qualname__
     if module == "datetime" and hasattr(value, "isoformat"):
         return value.isoformat()
-    if (module, name) in (("uuid", "UUID"), ("decimal", "Decimal"), ("fractions", "Fraction")):
-        return str(value)
     raise NotJsonable(where, f"{module}.{name} has no JSON form")

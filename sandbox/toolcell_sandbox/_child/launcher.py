@@ -94,7 +94,8 @@ def _jail(config: dict[str, Any], report: Report) -> None:
     finally:
         os.close(go)
         _, status, used = os.wait4(pid, 0)
-        report.send("done", status=status, cpu_s=used.ru_utime + used.ru_stime)
+        cpu_s, peak = used.ru_utime + used.ru_stime, used.ru_maxrss * 1024
+        report.send("done", status=status, cpu_s=cpu_s, peak_memory_bytes=peak)
 
 
 def _let_go(config: dict[str, Any]) -> None:

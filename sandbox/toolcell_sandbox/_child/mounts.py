@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from typing import Any
 
 HOME = "/home/user"
+ROOT_BYTES = 4 << 20
+SCRIPT = "/run/command"
+"""Where a command's script lies, if it has one."""
 DEVICES = ("null", "zero", "full", "random", "urandom")
 _LINKS = {
     "/dev/fd": "/proc/self/fd",
@@ -122,8 +125,14 @@ def build(config: dict[str, Any], trees: Sequence[Tree]) -> None:
         syscalls.mount(None, "/", None, syscalls.MS_REC | syscalls.MS_PRIVATE)
         devices = [_open_device(name) for name in DEVICES]
         safe = syscalls.MS_NOSUID | syscalls.MS_NODEV
-        syscalls.mount("root", top, "tmpfs", safe, "mode=0755,size=4m,nr_inodes=8192")
+        script = config["handler"].get("script")
+        written = os.fsencode(script or "")
+        size = ROOT_BYTES + len(written)
+        syscalls.mount("root", top, "tmpfs", safe, f"mode=0755,size={size},nr_inodes=8192")
         _skeleton(top, config)
+        if script is not None:
+            with open(top + SCRIPT, "wb") as file:
+                file.write(written)
     with stage("fs_confined", "proc"):
         syscalls.mount("proc", f"{top}/proc", "proc", safe | syscalls.MS_NOEXEC)
     with stage("no_new_privileges", "nested namespaces"):

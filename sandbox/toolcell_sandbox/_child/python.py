@@ -160,7 +160,7 @@ def _facts(error: BaseException, state: State) -> dict[str, Any]:
     if isinstance(error, MemoryError):
         error.__traceback__, error.__context__ = None, None
     number = error.errno if isinstance(error, OSError) else None
-    full = number in (errno.ENOSPC, errno.EDQUOT) and _scratch_is_full()
+    full = _scratch_full_of() if number in (errno.ENOSPC, errno.EDQUOT) else None
     return {
         "ok": False,
         "what": "exception",
@@ -201,9 +201,12 @@ def _traceback(error: BaseException) -> str:
         return ""
 
 
-def _scratch_is_full() -> bool:
+def _scratch_full_of() -> str | None:
+    """What of the scratch has run out: bytes or files; None where it has room."""
     found = os.statvfs("/tmp")
-    return found.f_bavail == 0 or found.f_favail == 0
+    if found.f_favail == 0:
+        return "files"
+    return "bytes" if found.f_bavail == 0 else None
 
 
 def _watch_limits(state: State) -> None:

@@ -34,7 +34,7 @@ def main(config: dict[str, Any], report: Report, state: State, *, ranged: bool) 
     """Confine this process, then run the handler. Never returns and never raises."""
     code = 1
     try:
-        _confine(config, ranged=ranged)
+        _confine(config, report, ranged=ranged)
         handler = config["handler"]
         fds = config["fds"]
         if handler["kind"] == "command":
@@ -52,7 +52,7 @@ def main(config: dict[str, Any], report: Report, state: State, *, ranged: bool) 
         os._exit(code)
 
 
-def _confine(config: dict[str, Any], *, ranged: bool) -> None:
+def _confine(config: dict[str, Any], report: Report, *, ranged: bool) -> None:
     with stage("no_new_privileges", "ids"):
         syscalls.drop_bounding_set()
         if ranged:
@@ -75,8 +75,15 @@ def _confine(config: dict[str, Any], *, ranged: bool) -> None:
         syscalls.prctl(syscalls.PR_SET_NO_NEW_PRIVS, 1)
     with stage("no_new_privileges", "mode bits"):
         filters.install(filters.MODE_BITS)
-    with stage("fs_confined", "cwd"):
+    try:
         os.chdir(config["cwd"])
+    except OSError as error:
+        # The caller's choice, unless it is the workspace itself, which has to be there.
+        if config["cwd"] != config["workspace"]:
+            report.send("no_folder", errno=error.errno)
+            os._exit(1)
+        with stage("fs_confined", "cwd"):
+            raise
 
 
 def _reset_signals(*, is_python: bool) -> None:

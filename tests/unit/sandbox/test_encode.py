@@ -114,9 +114,6 @@ class Entry:
         (collections.OrderedDict(b=1, a=2), {"b": 1, "a": 2}),
         (collections.defaultdict(list, a=[1]), {"a": [1]}),
         (collections.Counter("aab"), {"a": 2, "b": 1}),
-        ({3, 1, 2}, [1, 2, 3]),
-        (frozenset({"b", "a"}), ["a", "b"]),
-        ({1, "a", 2.5}, ["a", 1, 2.5]),
         (b"\x00\xff", {"base64": "AP8="}),
         (bytearray(b"ab"), {"base64": "YWI="}),
         (memoryview(b"abcd")[::2], {"base64": "YWM="}),
@@ -132,9 +129,6 @@ class Entry:
         (datetime.datetime(2024, 1, 2, tzinfo=datetime.UTC), "2024-01-02T00:00:00+00:00"),
         (datetime.date(2024, 1, 2), "2024-01-02"),
         (datetime.time(1, 2), "01:02:00"),
-        (uuid.UUID(int=1), "00000000-0000-0000-0000-000000000001"),
-        (decimal.Decimal("1.10"), "1.10"),
-        (fractions.Fraction(1, 3), "1/3"),
         (Point(1, Point(2)), {"x": 1, "inner": {"x": 2, "inner": None}}),
         (Slotted(b"a"), {"a": {"base64": "YQ=="}}),
         (
@@ -196,11 +190,14 @@ def deep(depth: int) -> Any:
         ({math.nan: 1}, "$ (a key)", "nan is not"),
         ({1: 1, "1": 2}, "$", "two keys that are both '1'"),
         ({"rows": [0, {"x": object()}]}, "$.rows[1].x", "builtins.object has no JSON form"),
-        ({1, 2j}, "$ (an item)", "complex"),
+        ({1, 2}, "$", "set"),
+        (uuid.UUID(int=1), "$", "UUID"),
+        ([decimal.Decimal(1)], "$[0]", "Decimal"),
+        (fractions.Fraction(1, 3), "$", "Fraction"),
         (lambda: 1, "$", "builtins.function"),
         (Point, "$", "builtins.type"),
         (Model, "$", "pydantic"),
-        (Point(1, inner={1j}), "$.inner (an item)", "complex"),
+        (Point(1, inner={1j}), "$.inner", "set"),
         (datetime.timedelta(1), "$", "datetime.timedelta"),
         (io.BytesIO(), "$", "BytesIO"),
         (iter([1]), "$", "list_iterator"),
@@ -371,7 +368,7 @@ VALUES = st.recursive(
     | st.floats(allow_nan=False, allow_infinity=False)
     | TEXT
     | st.binary(max_size=4)
-    | st.sampled_from([Colour.PAIR, Word.A, Number.ONE, decimal.Decimal(1), Spot(1, 2)]),
+    | st.sampled_from([Colour.PAIR, Word.A, Number.ONE, Spot(1, 2)]),
     lambda inner: (
         st.lists(inner, max_size=3)
         | st.tuples(inner, inner)

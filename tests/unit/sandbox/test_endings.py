@@ -80,6 +80,7 @@ RECOGNISED: list[tuple[str, str, Evidence]] = [
     ("a stage of the jail failed", "confinement_failed", evidence(setup=SETUP, **NOTHING_RAN)),
     ("a defect before the handler ran", "executor_error", evidence(broke="TypeError: x")),
     ("a defect before the handler ran", "executor_error", evidence(**NOTHING_RAN)),
+    ("the folder to run in is missing", "tool_error", command(cwd_errno=errno.ENOENT)),
     ("the command could not be started", "tool_error", command(exec_errno=errno.ENOENT)),
     (
         "kernel: RLIMIT_CPU",
@@ -116,7 +117,7 @@ RECOGNISED: list[tuple[str, str, Evidence]] = [
     ("what the frame says", "exception", evidence(frame=said())),
     ("what the frame says", "memory_exceeded", evidence(fenced=True, frame=said(memory=True))),
     ("what the frame says", "file_size_exceeded", evidence(frame=said(errno=errno.EFBIG))),
-    ("what the frame says", "disk_exceeded", evidence(frame=said(scratch_full=True))),
+    ("what the frame says", "disk_exceeded", evidence(frame=said(scratch_full="bytes"))),
     ("what the frame says", "processes_exceeded", evidence(frame=said(processes=True))),
     ("what the frame says", "protocol_error", evidence(frame={"ok": True})),
     ("what the frame says", "protocol_error", evidence(frame={})),
@@ -154,6 +155,13 @@ NEAR_MISSES: list[tuple[str, str, str, Evidence]] = [
         "the init was lost",
         "executor_error",
         evidence(status=None, init_status=None, frame=None),
+    ),
+    # A command's own word about a folder, once it runs.
+    (
+        "the folder to run in is missing",
+        "a command's exit code is data",
+        "value",
+        command(status=exited(1)),
     ),
     # 127 by itself is what the command said; only our own execve(2) tells of a start.
     (

@@ -20,7 +20,7 @@ def test_no_flag_is_the_default() -> None:
 def test_each_limit_has_its_flag() -> None:
     """A flag that is read and not applied is worse than none."""
     flags = Flags(
-        wall=3, cpu=2, memory="64M", processes=9, file_size="1KiB", disk="2g", capture="101"
+        wall=3, cpu=2, memory="64M", processes="9", file_size="1KiB", disk="2g", capture="101"
     )
     expected = Limits(
         wall_s=3,
@@ -56,7 +56,8 @@ def test_the_odd_byte_of_capture_is_the_heads(size: str, head: int, tail: int) -
         {"wall": float("inf")},
         {"wall": 0},
         {"cpu": -1},
-        {"processes": 0},
+        {"processes": "0"},
+        {"processes": "1.5"},
         {"disk": "1e9"},
         {"file_size": "0x10"},
     ],

@@ -53,7 +53,7 @@ KINDS: dict[str, tuple[str, str, dict[str, Any]]] = {
         {"limit_bytes": 1, "peak_bytes": None, "evidence": "watch"},
     ),
     "file_size_exceeded": ("tool", "no", {"limit_bytes": 1}),
-    "disk_exceeded": ("tool", "no", {"limit_bytes": 1}),
+    "disk_exceeded": ("tool", "no", {"limit_bytes": 1, "limit_files": 16, "reached": "files"}),
     "processes_exceeded": ("tool", "no", {"limit": 1}),
     "crashed": ("tool", "no", {"signal": "SIGSEGV", "stage": "run"}),
     "exited": ("tool", "no", {"exit_code": 1, "stage": "run"}),
@@ -133,15 +133,47 @@ def result(**known: Any) -> ToolResult:
     return ToolResult(**(facts | known))
 
 
-@pytest.mark.parametrize(
-    ("success", "error"), [(True, results.ToolDisabled(message="m")), (False, None)]
-)
-def test_a_result_has_an_error_exactly_when_it_is_no_success(
-    success: bool, error: results.ToolDisabled | None
-) -> None:
+def test_a_result_has_an_error_exactly_when_it_is_no_success() -> None:
     """Else two readers of one result disagree on whether it worked."""
     with pytest.raises(ValueError, match="exactly when"):
-        result(success=success, error=error)
+        result(success=True, error=results.ToolDisabled(message="m"))
+    assert result(success=False).error is not None
+
+
+@pytest.mark.parametrize(
+    ("made", "message", "content", "output"),
+    [
+        (lambda: ToolResult(True, [1]), None, "", [1]),
+        (lambda: ToolResult(False, None, "no such branch", {"n": 1}), "no such branch", "", None),
+        (lambda: ToolResult("t", True, "shown", "short"), None, "shown", None),
+        (lambda: ToolResult("t", False, "said"), "said", "said", None),
+        (lambda: ToolResult(tool_name="t", success=False, error="why"), "why", "", None),
+        (lambda: ToolResult("t", True, "c", files_read=["a"]), None, "c", None),
+        (lambda: ToolResult(success=False), "the tool reported a failure", "", None),
+    ],
+)
+def test_a_handler_may_write_a_result_in_the_words_it_knows(
+    made: Any, message: str | None, content: str, output: object
+) -> None:
+    """Authors come from three kinds of agent code; each shape must mean what it says there."""
+    found = made()
+    assert (found.error_text or None, found.content, found.output) == (message, content, output)
+    assert found.success is (message is None)
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda: ToolResult(True, 1, None, {}, "more"),
+        lambda: ToolResult(True, success=False),
+        lambda: ToolResult(colour="red"),
+        lambda: ToolResult(success="yes"),
+    ],
+)
+def test_a_result_of_no_known_shape_is_refused(made: Any) -> None:
+    """A field that is dropped in silence is one that its author relies on."""
+    with pytest.raises(TypeError):
+        made()
 
 
 @pytest.mark.parametrize(

@@ -100,7 +100,7 @@ def test_a_denial_lists_every_reason_and_what_would_help() -> None:
 @pytest.mark.parametrize(
     ("value", "content"),
     [
-        (None, ""),
+        (None, "null"),
         ("text\nas it is", "text\nas it is"),
         ("", ""),
         (0, "0"),

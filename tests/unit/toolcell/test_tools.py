@@ -278,10 +278,10 @@ def test_a_tool_without_a_handler_or_schema_says_so() -> None:
 def test_a_command_is_built_from_validated_arguments() -> None:
     """A command that begins with a dash must not become an option of the shell."""
     ref = CommandRef("toolcell.builtin.shell:shell")
-    argv, cwd = ref.command({"command": "echo hi", "cwd": "src"})
-    assert argv[1:] == ("-c", "echo hi")
+    argv, cwd, script = ref.command({"command": "-x hi", "cwd": "src"})
+    assert len(argv) == 1
     assert cwd == "src"
-    assert ref.command({"command": "-x"})[0][1:] == ("-c", "--", "-x")
+    assert script == "-x hi"
 
 
 def test_a_jail_loads_neither_pydantic_nor_trio_for_a_plain_tool() -> None:
