@@ -243,6 +243,7 @@ class ToolResult:
             found["error"] = ToolError(message=str(said))
         if found["success"] and found["error"] is not None:
             raise ValueError("a result has an error exactly when it is not a success")
+        found["metadata"] = dict(found["metadata"] or {})
         for name in _DEFAULTS:
             object.__setattr__(self, name, found[name])
 
