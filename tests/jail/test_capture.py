@@ -82,7 +82,7 @@ async def test_case_08_partial_output_survives_a_timeout_and_is_counted(jail):
         os.write(2, b"why")
         signal.pause()
         """,
-        **(LIMITS | {"wall_s": 1}),
+        **(LIMITS | {"wall_s": 3}),
     )
     assert outcome.failure is not None
     assert outcome.failure.kind == "timeout"
