@@ -279,7 +279,8 @@ class _Jail:
     def evidence(self, **known: Any) -> Evidence:
         """All that is known, with what the caller knows besides."""
         reports = self._reports
-        ended, done = reports.get("ended", {}), reports.get("done", {})
+        # The leader's own end; that of a tree that we killed; the init's, where both are missing.
+        ended, reaped, done = (reports.get(name, {}) for name in ("ended", "reaped", "done"))
         broke = [
             str(reports[name]["cause"])
             for name in ("launcher_broke", "init_broke", "worker_broke")
@@ -304,8 +305,7 @@ class _Jail:
             "leader_cpu_s": ended.get("leader_cpu_s", 0.0),
             "cpu_s": max(self._cpu_s, done.get("cpu_s", 0.0)),
             "peak_memory_bytes": self._peak_bytes,
-            # Of a tree that was killed only the init's own end tells, which counts its memory too.
-            "reaped_memory_bytes": (ended or done).get("peak_memory_bytes"),
+            "reaped_memory_bytes": (ended or reaped or done).get("peak_memory_bytes"),
         }
         return Evidence(**(facts | known))
 

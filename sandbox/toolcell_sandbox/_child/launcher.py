@@ -22,6 +22,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+INIT_GRACE_MS = 150
 NAMESPACES = (
     syscalls.CLONE_NEWUSER
     | syscalls.CLONE_NEWPID
@@ -110,8 +111,9 @@ def _outlive(pid: int, liveness: int) -> None:
     pidfd = os.pidfd_open(pid)
     poller.register(pidfd, select.POLLIN)
     poller.register(liveness, select.POLLIN)
-    while True:
-        for fd, _ in poller.poll():
-            if fd == liveness:
-                os.kill(pid, signal.SIGKILL)
-            return
+    if pidfd in dict(poller.poll()):
+        return
+    # The init saw it as well, and ends the tree by itself; if it does not, it is ended.
+    poller.unregister(liveness)
+    if not poller.poll(INIT_GRACE_MS):
+        os.kill(pid, signal.SIGKILL)
