@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import platform
 import signal
 import subprocess
 import sys
@@ -18,6 +17,7 @@ from toolcell import Executor, Limits
 from toolcell.approval import unsafe_approve_all
 from toolcell.confinement import Workspace
 from toolcell_sandbox import CommandHandler, Mount, run_in_jail
+from toolcell_sandbox._child import syscalls
 
 from .conftest import pids_below
 from .test_cases import kind
@@ -81,13 +81,13 @@ async def test_calls_whose_mode_a_filter_cannot_see_do_not_exist(jail):
     assert outcome.value == ["ENOSYS", "ENOSYS"]
 
 
-@pytest.mark.skipif(platform.machine() != "x86_64", reason="the numbers below are x86-64's")
 async def test_the_supervisors_session_keyring_is_not_the_workers(jail):
     """A key that a login left there is a secret like any other."""
     import ctypes
 
     libc = ctypes.CDLL(None, use_errno=True)
-    join, add_key, keyctl = 1, 248, 250
+    join, keyctl = 1, syscalls.number("keyctl")
+    add_key = {"x86_64": 248, "aarch64": 217}[syscalls.platform_machine()]
     libc.syscall(keyctl, join, None)
     key = libc.syscall(add_key, b"user", b"toolcell-test", b"hunter2", 7, -3)
     assert key > 0, "the kernel here has no keyrings to test with"

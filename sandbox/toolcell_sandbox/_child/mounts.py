@@ -108,7 +108,7 @@ def plan(config: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def open_trees(config: dict[str, Any], base: int | None) -> list[Tree]:
-    """All of `plan`, opened; a read-only one that is seen already through its parent left out."""
+    """All of `plan`, opened, but for optional ones that this host has not got."""
     trees: list[Tree] = []
     for entry in plan(config):
         with stage("fs_confined", "open"):
