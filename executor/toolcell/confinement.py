@@ -235,7 +235,8 @@ def confine(
     spec = JailSpec(
         workspace=workspace.path,
         workspace_identity=workspace.identity,
-        workspace_writable=writable,
+        workspace_mode="direct" if writable else "read_only",
+        mode_is_chosen=False,
         cwd=cwd,
         mounts=tuple(mounts),
         env={**host.base_environment(), **env},

@@ -26,8 +26,7 @@ from toolcell.approval import unsafe_approve_all
 from toolcell.executor import Executor
 from toolcell.packs import PackError, load_pack
 from toolcell.results import ToolResult
-from toolcell_sandbox.outcome import HELD
-from toolcell_sandbox.spec import Limits
+from toolcell_sandbox.spec import GUARANTEES, Limits
 
 PACK: Final = os.path.join(os.path.dirname(os.path.abspath(__file__)), "tour_pack.py")
 FLOOD_MEBIBYTES: Final = 100
@@ -67,7 +66,7 @@ class Ended:
     @property
     def as_expected(self) -> bool:
         """Whether it ended as it should, by what it should."""
-        claimed = self.stop.by not in HELD or self.stop.by in self._held
+        claimed = self.stop.by not in GUARANTEES or self.stop.by in self._held
         return self.how == self.stop.ends_as and claimed and self.stop.holds(self.result)
 
     @property

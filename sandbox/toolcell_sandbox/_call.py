@@ -19,13 +19,15 @@ from typing import Any, Literal
 
 import trio
 
-from . import watch
+from . import cgroup, offers, watch
 from .capture import Capture
+from .contained import Contained
 from .decode import BrokenRule, FrameReader
 from .endings import Evidence, OwnKill, classify
+from .guarantees import Broken, Promise, promise
 from .launch import Launch
-from .outcome import HELD, JailOutcome, Receipt, Usage
-from .spec import CommandHandler, Handler, JailSpec, PythonHandler
+from .outcome import JailOutcome, Receipt, Usage
+from .spec import CommandHandler, Handler, JailSpec, Limits, PythonHandler
 
 START_S = 60.0
 """A jail that is not ready by then is a defect, not a slow machine."""
@@ -71,28 +73,54 @@ async def run_in_jail(
         raise StdinTooLarge(spec.limits.stdin_bytes)
     if not isinstance(handler, PythonHandler | CommandHandler):
         handler = CommandHandler(argv=tuple(handler))
-    jail = _Jail(spec, is_command=isinstance(handler, CommandHandler))
+    is_command = isinstance(handler, CommandHandler)
+    agreed = promise(spec, await offers.current(thorough=bool(spec.waive)))
+    if isinstance(agreed, Broken):
+        return _Jail(spec, is_command=is_command).refused(agreed.facts())
     with ExitStack() as held:
+        jail = _Jail(spec, is_command=is_command, agreed=agreed)
         try:
-            launch = Launch(handler, spec, held, feeds=stdin is not None)
+            group = held.enter_context(limited(agreed, spec.limits))
+            launch = Launch(handler, spec, agreed, held, group=group, feeds=stdin is not None)
+        except cgroup.NotMade as error:
+            return jail.refused(_not_made(error))
+        except Contained as error:
+            return jail.refused(error.facts)
         except LookupError as error:
             facts = {"guarantee": "no_new_privileges", "stage": "ids", "cause": str(error)}
-            return jail.outcome(jail.evidence(setup=facts))
+            return jail.refused(facts)
         except OSError as error:
             why = f"the launcher could not be started: {error}"
             return jail.outcome(jail.evidence(broke=why))
-        await jail.supervise(launch, stdin, sink)
+        await jail.supervise(launch, group, stdin, sink)
         if jail.stdin_overflowed:
             raise StdinTooLarge(spec.limits.stdin_bytes)
         frame = await jail.frame()
         return jail.outcome(jail.evidence(frame=frame, notes=launch.notes()))
 
 
+def limited(agreed: Promise, limits: Limits) -> cgroup.Group:
+    """The control group that a promise rests on; one that limits nothing where it does not."""
+    rests = any(layer.startswith("cgroup_") for layer in agreed.layers)
+    offer = cgroup.offered() if rests else cgroup.CgroupOffer()
+    return cgroup.make(offer, memory_bytes=limits.memory_bytes, processes=limits.processes)
+
+
+def _not_made(error: cgroup.NotMade) -> dict[str, Any]:
+    return {
+        "guarantee": error.guarantee,
+        "stage": error.stage,
+        "cause": error.cause,
+        "errno": error.errno_name,
+    }
+
+
 class _Jail:
     """What the supervisor knows and holds of one call."""
 
-    def __init__(self, spec: JailSpec, *, is_command: bool) -> None:
+    def __init__(self, spec: JailSpec, *, is_command: bool, agreed: Promise | None = None) -> None:
         self._spec = spec
+        self._agreed = agreed
         self._is_command = is_command
         self._stdout = Capture(spec.limits.head_bytes, spec.limits.tail_bytes)
         self._stderr = Capture(spec.limits.head_bytes, spec.limits.tail_bytes)
@@ -107,6 +135,8 @@ class _Jail:
         # Set once, before the liveness pipe is closed; the first reason stands.
         self._own_kill: OwnKill | None = None
         self._peak_bytes: int | None = None
+        self._group = cgroup.Group(())
+        self._not_made: dict[str, Any] | None = None
         self._cpu_s = 0.0
         self._killed = trio.Event()
         self._exited = False
@@ -115,10 +145,14 @@ class _Jail:
     # -- supervise ------------------------------------------------------------------------
 
     async def supervise(
-        self, launch: Launch, stdin: bytes | AsyncIterable[bytes] | None, sink: Sink | None
+        self,
+        launch: Launch,
+        group: cgroup.Group,
+        stdin: bytes | AsyncIterable[bytes] | None,
+        sink: Sink | None,
     ) -> None:
         """Everything between the start and the proven end of the tree."""
-        self._launch = launch
+        self._launch, self._group = launch, group
         try:
             async with trio.open_nursery() as nursery:
                 readers = trio.Event()
@@ -128,6 +162,8 @@ class _Jail:
                 nursery.start_soon(self._deadline)
                 nursery.start_soon(self._watch)
                 nursery.start_soon(self._insist)
+                if group.needs_adoption:
+                    nursery.start_soon(self._adopt)
                 await self._exit()
                 await self._drained(readers, has_sink=sink is not None)
                 nursery.cancel_scope.cancel()
@@ -137,6 +173,17 @@ class _Jail:
                 self._kill("cancelled")
             with trio.CancelScope(shield=True):
                 await self._reap()
+                await self._group.remove()
+
+    async def _adopt(self) -> None:
+        """Have the launcher put into its scope before it starts anything."""
+        try:
+            await self._group.adopt(self._launch.pid)
+        except cgroup.NotMade as error:
+            self._not_made = _not_made(error)
+            self._kill("start")
+            return
+        self._launch.go_on()
 
     def _kill(self, reason: OwnKill) -> None:
         """Record why, then let go of the liveness pipe: the launcher kills the init."""
@@ -169,7 +216,7 @@ class _Jail:
         """After a kill of ours that did not take, end the launcher itself."""
         await self._killed.wait()
         await trio.sleep(REAP_S)
-        self._launch.kill()
+        self._launch.kill(self._process_group)
 
     async def _reap(self) -> None:
         """Wait for the launcher's end; past `REAP_S` kill it, which kills the init."""
@@ -177,9 +224,18 @@ class _Jail:
             with trio.move_on_after(REAP_S):
                 await self._exit()
         if not self._exited:
-            self._launch.kill()
+            self._launch.kill(self._process_group)
             await self._exit()
+        if "done" not in self._reports:
+            # Nobody said that the tree is empty: what a group holds is still there then.
+            self._launch.kill_group(self._process_group)
         self._launch.reap()
+
+    @property
+    def _process_group(self) -> int | None:
+        """The jail's process group, where it has no pid namespace."""
+        group = self._reports.get("started", {}).get("group")
+        return None if group is None else int(group)
 
     async def _deadline(self) -> None:
         with trio.move_on_after(START_S):
@@ -197,21 +253,39 @@ class _Jail:
         limits = self._spec.limits
         seen_cpu_s: dict[tuple[int, int], float] = {}
         while not self._exited:
-            sample = watch.census.tree(init_pid)
-            seen_cpu_s |= sample.own_cpu_s
-            self._cpu_s = max(self._cpu_s, sample.cpu_s, sum(seen_cpu_s.values()))
-            if sample.pids:
-                peak = sample.memory_bytes
-                if peak > limits.memory_bytes:
-                    peak = await trio.to_thread.run_sync(watch.proportional_bytes, sample)
-                self._peak_bytes = max(self._peak_bytes or 0, peak)
-                if peak > limits.memory_bytes:
+            if self._rests_on("cgroup_memory", "cgroup_cpu"):
+                # The kernel bounds and counts it: no walk over processes is needed.
+                if self._group.oom_kills():
+                    self._kill("memory")
+                    return
+                self._cpu_s = max(self._cpu_s, self._group.cpu_s() or 0.0)
+            else:
+                sample = watch.census.tree(init_pid)
+                seen_cpu_s |= sample.own_cpu_s
+                self._cpu_s = max(self._cpu_s, sample.cpu_s, sum(seen_cpu_s.values()))
+                if await self._is_over(sample):
                     self._kill("memory")
                     return
             if limits.cpu_s is not None and self._cpu_s > limits.cpu_s:
                 self._kill("cpu")
                 return
             await trio.sleep(max(watch.SAMPLE_S, 20 * watch.census.cost_s))
+
+    async def _is_over(self, sample: watch.Sample) -> bool:
+        """Whether the tree uses more memory than it may, as far as a sampler can see."""
+        limit = self._spec.limits.memory_bytes
+        if self._group.oom_kills():
+            return True
+        if not sample.pids:
+            return False
+        peak = sample.memory_bytes
+        if peak > limit:
+            peak = await trio.to_thread.run_sync(watch.proportional_bytes, sample)
+        self._peak_bytes = max(self._peak_bytes or 0, peak)
+        return peak > limit
+
+    def _rests_on(self, *layers: str) -> bool:
+        return self._agreed is not None and self._agreed.layers >= set(layers)
 
     async def _read_all(self, sink: Sink | None, done: trio.Event) -> None:
         async with trio.open_nursery() as nursery:
@@ -250,7 +324,11 @@ class _Jail:
         *lines, self._half_line = (self._half_line + chunk).split(b"\n")
         for line in lines:
             facts = json.loads(line)
-            self._reports.setdefault(facts.pop("event"), facts)
+            event = facts.pop("event")
+            self._reports.setdefault(event, facts)
+            if event == "done" and self._group.needs_lingering:
+                self._group.sample()
+                self._launch.go_on()
         if "confined" in self._reports and not self._confined.is_set():
             self._confined_s = time.monotonic()
             self._confined.set()
@@ -276,6 +354,10 @@ class _Jail:
 
     # -- outcome --------------------------------------------------------------------------
 
+    def refused(self, facts: Mapping[str, Any]) -> JailOutcome:
+        """No jail was built: why."""
+        return self.outcome(self.evidence(setup=facts))
+
     def evidence(self, **known: Any) -> Evidence:
         """All that is known, with what the caller knows besides."""
         reports = self._reports
@@ -291,10 +373,14 @@ class _Jail:
             "is_command": self._is_command,
             "own_kill": self._own_kill,
             "wall_s": self._wall_s(),
-            "setup": reports.get("failed"),
+            "setup": self._not_made or reports.get("failed"),
             "broke": "; ".join(broke) or None,
             "confined": "confined" in reports,
             "cwd_errno": reports.get("no_folder", {}).get("errno"),
+            "blocked": reports.get("blocked"),
+            "filter_kills": "unheard" in reports,
+            "oom_kills": self._group.oom_kills(),
+            "processes_refused": self._group.processes_refused(),
             "exec_errno": reports.get("exec_failed", {}).get("errno"),
             "status": ended.get("status"),
             "init_status": done.get("status"),
@@ -304,8 +390,12 @@ class _Jail:
             "file_at_limit": ended.get("file_at_limit", False),
             "leader_cpu_s": ended.get("leader_cpu_s", 0.0),
             "cpu_s": max(self._cpu_s, done.get("cpu_s", 0.0)),
-            "peak_memory_bytes": self._peak_bytes,
-            "reaped_memory_bytes": (ended or reaped or done).get("peak_memory_bytes"),
+            "peak_memory_bytes": self._group.peak_memory_bytes() or self._peak_bytes,
+            "memory_from": "cgroup" if self._rests_on("cgroup_memory") else "watch",
+            # The kernel's figure for the tree, where there is one, counts shared pages once.
+            "reaped_memory_bytes": None
+            if self._group.peak_memory_bytes()
+            else (ended or reaped or done).get("peak_memory_bytes"),
         }
         return Evidence(**(facts | known))
 
@@ -334,16 +424,23 @@ class _Jail:
             stdout=self._stdout.captured(),
             stderr=self._stderr.captured(),
             usage=self._usage(evidence),
-            receipt=Receipt(held=HELD if evidence.confined else {}),
+            receipt=self._receipt(evidence),
             unconfirmed=unconfirmed,
         )
+
+    def _receipt(self, e: Evidence) -> Receipt:
+        """What was promised, once the worker said that every step was taken."""
+        if self._agreed is None or not e.confined:
+            return Receipt()
+        agreed = self._agreed
+        return Receipt(isolation=agreed.isolation, held=agreed.held, waived=agreed.waived)
 
     def _usage(self, e: Evidence) -> Usage:
         watched, reaped = e.peak_memory_bytes, e.reaped_memory_bytes
         peak = max((x for x in (watched, reaped) if x is not None), default=None)
-        source: Literal["watch", "ru_maxrss"] | None = None
+        source: Literal["watch", "ru_maxrss", "cgroup"] | None = None
         if peak is not None:
-            source = "watch" if peak == watched else "ru_maxrss"
+            source = e.memory_from if peak == watched else "ru_maxrss"
         return Usage(
             wall_s=e.wall_s,
             cpu_s=e.cpu_s if "done" in self._reports else None,

@@ -21,7 +21,7 @@ from typing import Any, Literal
 from . import failures
 from .decode import BrokenRule
 from .failures import FailureBase
-from .host import fix_for
+from .fixes import fix_for
 from .spec import Limits
 
 OwnKill = Literal["timeout", "cpu", "memory", "cancelled", "start"]
@@ -46,6 +46,14 @@ class Evidence:
     cwd_errno: int | None = None
     """The folder that the command was to start in could not be entered."""
     exec_errno: int | None = None
+    blocked: Mapping[str, Any] | None = None
+    """The call that the filter handed to the init: call, machine."""
+    filter_kills: bool = False
+    """Whether the filter kills by SIGSYS, having nobody to hand a call to."""
+    oom_kills: int = 0
+    """Processes of the tree that the kernel ended at the cgroup's limit."""
+    processes_refused: int = 0
+    """Forks and threads that the cgroup's limit refused."""
     status: int | None = None
     """The leader's wait status; None where the init did not live to see it."""
     init_status: int | None = None
@@ -57,6 +65,7 @@ class Evidence:
     leader_cpu_s: float = 0.0
     cpu_s: float = 0.0
     peak_memory_bytes: int | None = None
+    memory_from: Literal["watch", "cgroup"] = "watch"
     reaped_memory_bytes: int | None = None
     """The largest single process that was reaped (ru_maxrss)."""
     frame: Mapping[str, Any] | BrokenRule | None = None
@@ -136,7 +145,7 @@ def _own_kill(e: Evidence) -> Ending | None:
         case "cpu":
             return _fail(_cpu(e, "watch"))
         case "memory":
-            return _fail(_memory(e, "watch", e.peak_memory_bytes))
+            return _fail(_memory(e, e.memory_from, e.peak_memory_bytes))
         case "cancelled":
             return _fail(failures.Cancelled(message="the caller cancelled this call"))
         case "start":
@@ -159,7 +168,7 @@ def _cpu(e: Evidence, evidence: Literal["rlimit", "watch"]) -> failures.CpuTimeE
 
 def _memory(
     e: Evidence,
-    evidence: Literal["watch", "address_space", "ru_maxrss"],
+    evidence: Literal["watch", "address_space", "ru_maxrss", "cgroup"],
     peak_bytes: int | None,
 ) -> failures.MemoryExceeded:
     return failures.MemoryExceeded(
@@ -175,16 +184,19 @@ def _setup(e: Evidence) -> Ending | None:
     if e.setup is None:
         return None
     facts = e.setup
-    cause = str(facts.get("cause"))
+    cause, fix = str(facts.get("cause")), fix_for(facts)
+    guarantee, stage = str(facts.get("guarantee")), str(facts.get("stage"))
     return _fail(
         failures.ConfinementFailed(
-            message=f"this host could not confine the call, so it did not run: {cause}",
-            guarantee=str(facts.get("guarantee")),
-            stage=str(facts.get("stage")),
+            # The fix first: whoever reads one line only needs that one.
+            message=f"{fix}. The call did not run, since this host could not confine it: "
+            f"{guarantee}, stage {stage}: {cause}",
+            guarantee=guarantee,
+            stage=stage,
             errno=facts.get("errno"),
             cause=cause,
-            fix=fix_for(dict(facts)),
-            remedy=fix_for(dict(facts)),
+            fix=fix,
+            remedy=fix,
         )
     )
 
@@ -214,6 +226,30 @@ def _not_started(e: Evidence) -> Ending | None:
         errnos.E2BIG: "its arguments are too long; pass them by a file or standard input",
     }.get(e.exec_errno, os.strerror(e.exec_errno))
     return _fail(failures.ToolError(message=f"the command could not be started: {why}"))
+
+
+def _blocked(e: Evidence) -> Ending | None:
+    """The init says so before it sends its signal, and nothing in a jail can write its report."""
+    facts = e.blocked
+    if facts is None:
+        if not (e.filter_kills and e.signal == signal.SIGSYS):
+            return None
+        facts = {}
+    call, machine = str(facts.get("call", "unknown")), str(facts.get("machine", "unknown"))
+    which = "a blocked system call" if call == "unknown" else f"the system call {call} ({machine})"
+    return _fail(
+        failures.SyscallBlocked(
+            message=f"ended for {which}, which nothing in a jail may make; it did not run",
+            call=call,
+            machine=machine,
+            remedy="use a program built for this machine (64-bit, not x32)",
+        )
+    )
+
+
+def _kernel_oom(e: Evidence) -> Ending | None:
+    """Also when a grandchild was ended and whoever waited for it exits with 1."""
+    return _fail(_memory(e, "cgroup", e.peak_memory_bytes)) if e.oom_kills else None
 
 
 def _kernel_cpu(e: Evidence) -> Ending | None:
@@ -355,7 +391,7 @@ def _said_exception(message: Mapping[str, Any], e: Evidence) -> FailureBase:
             reached=full,
             remedy=f"remove what is not needed, or raise the limit (disk_{full})",
         )
-    if message.get("processes") is True:
+    if message.get("processes") is True or e.processes_refused:
         return failures.ProcessesExceeded(
             message=f"wanted more than the {e.limits.processes} processes and threads it may have",
             limit=e.limits.processes,
@@ -376,6 +412,8 @@ TABLE: tuple[tuple[str, Callable[[Evidence], Ending | None]], ...] = (
     ("the folder to run in is missing", _no_folder),
     ("a defect before the handler ran", _broken),
     ("the command could not be started", _not_started),
+    ("kernel: a call of the filter's", _blocked),
+    ("kernel: the cgroup's memory limit", _kernel_oom),
     ("kernel: RLIMIT_CPU", _kernel_cpu),
     ("kernel: peak memory at the reap", _kernel_memory),
     ("kernel: RLIMIT_FSIZE", _kernel_file_size),

@@ -104,7 +104,7 @@ class MemoryExceeded(FailureBase):
     kind: ClassVar[str] = "memory_exceeded"
     limit_bytes: int
     peak_bytes: int | None
-    evidence: Literal["watch", "address_space", "ru_maxrss"]
+    evidence: Literal["watch", "address_space", "ru_maxrss", "cgroup"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,6 +131,18 @@ class ProcessesExceeded(FailureBase):
 
     kind: ClassVar[str] = "processes_exceeded"
     limit: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SyscallBlocked(FailureBase):
+    """The handler was ended for a system call that no jail makes: of a foreign machine, or x32.
+
+    `call` and `machine` are what the init saw, else "unknown". The call did not run.
+    """
+
+    kind: ClassVar[str] = "syscall_blocked"
+    call: str
+    machine: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

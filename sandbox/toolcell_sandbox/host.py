@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import pwd
 import sys
-from typing import Any
 
 from ._child import ids
-from ._child.mounts import HOME
+from ._child.mounts import HOME, PRIVATE
 from .spec import Mount
 
 SYSTEM_FOLDERS = (
@@ -46,7 +46,7 @@ SYSTEM_FOLDERS = (
 EXECUTABLE = os.path.realpath(sys.executable)
 """The interpreter itself, taken once: a link on the way to it could be replaced by a jail."""
 
-PRIVATE_FOLDERS = ("/tmp", "/var/tmp", "/dev/shm", HOME)
+PRIVATE_FOLDERS = PRIVATE
 """What a jail has of its own instead of the host's."""
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -105,6 +105,15 @@ def _links_of(path: str, hops: int) -> list[str]:
     return found
 
 
+def network_files() -> dict[str, str]:
+    """What a program on the host's network needs to find names, as the host has it now."""
+    found: dict[str, str] = {}
+    for path in ("/etc/resolv.conf", "/etc/hosts"):
+        with contextlib.suppress(OSError), open(path, errors="replace") as file:
+            found[path] = file.read(1 << 16)
+    return found
+
+
 def interpreter_mounts() -> tuple[Mount, ...]:
     """`interpreter_folders` as mounts, but for what the system folders show already."""
     return tuple(
@@ -112,6 +121,14 @@ def interpreter_mounts() -> tuple[Mount, ...]:
         for path in interpreter_folders()
         if path not in SYSTEM_FOLDERS and not path.startswith("/usr/")
     )
+
+
+_ID_BASES = (0x7A00_0000, 0x6A00_0000, 0x5A00_0000, 0x3A00_0000, 61_000, 60_000, 50_000)
+
+
+def id_slots(base: int) -> int:
+    """How many jails at once have ids of their own above a base."""
+    return 4096 if base > 1 << 16 else 32
 
 
 @functools.cache
@@ -129,8 +146,8 @@ def id_base() -> int | None:
     spans = [_spans("/proc/self/uid_map"), _spans("/proc/self/gid_map")]
     taken = {entry.pw_uid for entry in pwd.getpwall()}
     claimed = [*_claims("/etc/subuid"), *_claims("/etc/subgid")]
-    for base in (0x7A00_0000, 0x6A00_0000, 0x5A00_0000, 0x3A00_0000, 61_000, 60_000, 50_000):
-        last = base + ids.RANGE - 1
+    for base in _ID_BASES:
+        last = base + id_slots(base) * ids.RANGE - 1
         mapped = all(any(a <= base and last <= b for a, b in found) for found in spans)
         free = not any(base <= one <= last for one in taken)
         if mapped and free and not any(a <= last and base <= b for a, b in claimed):
@@ -159,42 +176,3 @@ def _claims(path: str) -> list[tuple[int, int]]:
     return [
         (int(r[1]), int(r[1]) + int(r[2]) - 1) for r in rows if r[1].isdigit() and r[2].isdigit()
     ]
-
-
-def fix_for(facts: dict[str, Any]) -> str:
-    """What helps on this host when a stage of building a jail failed, as one sentence."""
-    stage, errno = facts.get("stage"), facts.get("errno")
-    if stage in ("namespaces", "id maps"):
-        if errno == "ENOSPC":
-            return "raise user.max_user_namespaces (sysctl) above the namespaces in use"
-        if errno in ("EPERM", "EACCES"):
-            return (
-                "allow user namespaces: sysctl kernel.unprivileged_userns_clone=1 on Debian; in a "
-                "container start it with --security-opt seccomp=unconfined (Docker), or a seccomp "
-                "profile that allows clone with CLONE_NEWUSER"
-            )
-        return "use a Linux kernel of 5.12 or newer built with user, pid and network namespaces"
-    if stage in ("root", "proc", "scratch", "mounts", "pivot", "hostname") and errno in (
-        "EPERM",
-        "EACCES",
-    ):
-        if stage == "proc":
-            return (
-                "let the jail mount /proc: in Docker --security-opt systempaths=unconfined, in "
-                "Kubernetes securityContext.procMount: Unmasked"
-            )
-        return (
-            "user namespaces exist here but give no capabilities (Ubuntu's AppArmor restriction): "
-            "sysctl kernel.apparmor_restrict_unprivileged_userns=0, or an AppArmor profile for "
-            "this interpreter with `userns,`"
-        )
-    if stage == "idmap":
-        return "run toolcell as the user who owns the workspace, or move it to ext4, xfs or btrfs"
-    if stage == "ids":
-        return (
-            f"run toolcell as a user who is not root, or give root {ids.RANGE} ids in a row that "
-            "neither /etc/passwd nor /etc/subuid names (in a user namespace: newuidmap)"
-        )
-    if stage in ("workspace", "open", "cwd"):
-        return "check that the path exists, is no symlink and can be read, then try again"
-    return "see `toolcell doctor` for what this host lacks"

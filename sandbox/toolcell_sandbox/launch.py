@@ -6,6 +6,7 @@ import contextlib
 import fcntl
 import json
 import os
+import signal
 import subprocess
 import sys
 from contextlib import ExitStack
@@ -14,8 +15,10 @@ from typing import Any
 
 import trio
 
-from . import host
+from . import contained, host, idpool
 from ._child.mounts import SCRIPT
+from .cgroup import Group
+from .guarantees import Promise
 from .spec import CommandHandler, Handler, JailSpec, Mount
 
 BOOTSTRAP = os.path.join(os.path.dirname(os.path.realpath(__file__)), "_child", "bootstrap.py")
@@ -27,14 +30,24 @@ class Launch:
     """A started launcher. Everything it holds is closed, and it is reaped, with `held`.
 
     `ends` are our non-blocking ends of its pipes: stdout, stderr, result and report to read,
-    liveness and, where it is fed, stdin to write.
+    liveness, gate and, where it is fed, stdin to write.
 
     Raises:
         OSError: a pipe or the process could not be had; nothing is left of it.
         LookupError: the host's root, and no ids are free for a jail.
+        contained.Contained: the spec cannot be had without namespaces.
     """
 
-    def __init__(self, handler: Handler, spec: JailSpec, held: ExitStack, *, feeds: bool) -> None:
+    def __init__(
+        self,
+        handler: Handler,
+        spec: JailSpec,
+        agreed: Promise,
+        held: ExitStack,
+        *,
+        group: Group,
+        feeds: bool,
+    ) -> None:
         self.ends: dict[str, int] = {}
         self._fds: dict[str, int] = {}
         self._reaped = False
@@ -42,7 +55,19 @@ class Launch:
             self._pipes(held, theirs, feeds=feeds)
             config = _held(theirs, os.memfd_create("config"))
             with os.fdopen(os.dup(config), "wb") as file:
-                file.write(json.dumps(_configuration(handler, spec, self._fds)).encode())
+                told = _configuration(handler, spec, self._fds) | {
+                    "way": agreed.way,
+                    "layers": sorted(agreed.layers),
+                    "landlock_abi": agreed.landlock_abi,
+                    "filter": agreed.filter,
+                    "cgroups": group.procs_files,
+                    "is_adopted": group.needs_adoption,
+                }
+                if agreed.way == "namespaces":
+                    told["ids"] = {"base": idpool.lease(held)}
+                else:
+                    told = contained.configuration(told, spec, held)
+                file.write(json.dumps(told).encode())
             os.lseek(config, 0, os.SEEK_SET)
             self._errors = _held(held, os.memfd_create("errors"))
             # In this thread, which lives as long as the run: the kernel ties a parent-death
@@ -68,7 +93,7 @@ class Launch:
             held.callback(self.close, name)
             self._fds[name] = _held(theirs, write)
             os.set_blocking(read, False)
-        for name in ("stdin", "liveness") if feeds else ("liveness",):
+        for name in ("stdin", "liveness", "gate") if feeds else ("liveness", "gate"):
             read, write = os.pipe2(os.O_CLOEXEC)
             self._fds[name] = _held(theirs, read)
             self.ends[name] = write
@@ -99,13 +124,34 @@ class Launch:
                 os.write(self.ends["liveness"], b"x")
         self.close("liveness")
 
+    @property
+    def pid(self) -> int:
+        """The launcher's own."""
+        return self._process.pid
+
+    def go_on(self) -> None:
+        """Let a launcher that waits at the gate do what comes next."""
+        with contextlib.suppress(OSError):
+            os.write(self.ends["gate"], b"1")
+
     async def wait(self) -> None:
         """Until the launcher has ended, which it does only after the whole tree."""
         await trio.lowlevel.wait_readable(self._pidfd)
 
-    def kill(self) -> None:
-        """End the launcher itself; its init ends with it, unproven."""
+    def kill(self, group: int | None) -> None:
+        """End the launcher itself; its init ends with it, unproven.
+
+        Without namespaces it is the init, and its process group has to be ended first.
+        """
+        self.kill_group(group)
         self._process.kill()
+
+    @staticmethod
+    def kill_group(group: int | None) -> None:
+        """End a jail's process group; None is no group."""
+        if group is not None:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(group, signal.SIGKILL)
 
     def reap(self) -> None:
         """Take the ended launcher out of the process table."""
@@ -120,7 +166,7 @@ class Launch:
         """After a defect of ours only: whoever supervises has reaped it."""
         if not self._reaped:
             self.let_go()
-            self.kill()
+            self.kill(None)
             self.reap()
 
 
@@ -133,7 +179,7 @@ def _held(stack: ExitStack, fd: int) -> int:
 def _configuration(handler: Handler, spec: JailSpec, fds: dict[str, int]) -> dict[str, Any]:
     """All that a jail is told, by a memfd: nothing of it is in a command line."""
     mounts = {mount.path: asdict(mount) for mount in _mounts(spec)}
-    if spec.workspace is not None:
+    if spec.workspace in mounts:
         mounts[spec.workspace]["identity"] = spec.workspace_identity
     told: dict[str, Any]
     if isinstance(handler, CommandHandler):
@@ -148,9 +194,11 @@ def _configuration(handler: Handler, spec: JailSpec, fds: dict[str, int]) -> dic
     return {
         "supervisor_pid": os.getpid(),
         "fds": fds,
-        "ids": {"base": host.id_base()},
         "system": host.SYSTEM_FOLDERS,
         "mounts": list(mounts.values()),
+        "private": [*host.PRIVATE_FOLDERS, *_scratch_workspace(spec)],
+        "files": host.network_files() if spec.network.kind == "host" else {},
+        "network": spec.network.kind,
         "workspace": spec.workspace or "/tmp",
         "cwd": spec.cwd or spec.workspace or "/tmp",
         "env": dict(spec.env),
@@ -158,6 +206,12 @@ def _configuration(handler: Handler, spec: JailSpec, fds: dict[str, int]) -> dic
         "handler": told,
         "python": [host.executable_inside(), *map(os.path.realpath, (sys.prefix, sys.exec_prefix))],
     }
+
+
+def _scratch_workspace(spec: JailSpec) -> list[str]:
+    """The workspace, where the jail has an empty one of its own in its place."""
+    is_scratch = spec.workspace is not None and spec.workspace_mode == "scratch"
+    return [spec.workspace] if is_scratch and spec.workspace is not None else []
 
 
 def _mounts(spec: JailSpec) -> list[Mount]:
@@ -175,8 +229,10 @@ def _mounts(spec: JailSpec) -> list[Mount]:
         if top in found:
             raise ValueError(f"the workspace {top!r} is a folder that has to stay read-only")
         fixed = [mount.path for mount in found.values() if not mount.writable]
-        found[top] = Mount(path=top, writable=spec.workspace_writable, owned=True)
-        for path in fixed if spec.workspace_writable else ():
+        writable = spec.workspace_mode == "direct"
+        if spec.workspace_mode != "scratch":
+            found[top] = Mount(path=top, writable=writable, owned=True)
+        for path in fixed if writable else ():
             parent = os.path.dirname(path)
             while parent.startswith(f"{top}/"):
                 if not any(f"{parent}/".startswith(f"{other}/") for other in fixed):

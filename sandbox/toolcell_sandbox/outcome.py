@@ -9,24 +9,14 @@ from typing import Any, Literal
 from .capture import Captured
 from .failures import FailureBase
 
-HELD = {
-    "fs_confined": "mount namespace with its own root",
-    "net_blocked": "network namespace",
-    "tree_killed": "pid namespace",
-    "ipc_private": "ipc namespace",
-    "env_scrubbed": "allowlist",
-    "fds_closed": "close_range",
-    "no_new_privileges": "prctl, capabilities dropped",
-    "memory_limited": "watch",
-    "cpu_limited": "rlimit, watch, wall deadline",
-    "files_limited": "rlimit",
-}
-"""The guarantees of a jail whose worker said that every step was taken, and by what."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Receipt:
-    """Which guarantees held for this call, each with its mechanism; "partial" is no level."""
+    """Which guarantees held for this call, each with its mechanism.
+
+    `isolation` is the level, or "partial" where something that it demands was neither held nor
+    waived by name, or where no jail was built. `waived` is what was given up by name.
+    """
 
     isolation: str = "partial"
     held: Mapping[str, str] = field(default_factory=dict)
@@ -46,13 +36,14 @@ class Usage:
     """What the call used. `cpu_s` is the tree's, from wait4(2) and the watch, the larger.
 
     `peak_memory_bytes` is the largest figure that anybody saw, `memory_from` who: "watch" is
-    the tree's sampled sum, "ru_maxrss" its largest single process at the reap (getrusage(2)).
+    the tree's sampled sum, "ru_maxrss" its largest single process at the reap (getrusage(2)),
+    "cgroup" the kernel's own figure for the tree.
     """
 
     wall_s: float
     cpu_s: float | None
     peak_memory_bytes: int | None
-    memory_from: Literal["watch", "ru_maxrss"] | None
+    memory_from: Literal["watch", "ru_maxrss", "cgroup"] | None
 
     def to_json(self) -> dict[str, Any]:
         """`{"wall_s","cpu_s","peak_memory_bytes","memory_from"}`."""

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 
 _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 _SIZE = re.compile(r"(\d{1,20})(\.\d{1,20})?\s*(?:([kmgt])(?:i?b)?|b)?", re.ASCII | re.IGNORECASE)
@@ -139,16 +139,40 @@ def _least(a: float | None, b: float | None) -> float | None:
     return min((x for x in (a, b) if x is not None), default=None)
 
 
+NetworkKind = Literal["none", "loopback", "host"]
+WorkspaceMode = Literal["read_only", "scratch", "direct"]
+Isolation = Literal["standard", "hardened", "container"]
+
+
 @dataclass(frozen=True, slots=True)
 class Network:
     """What a jail can reach. Build it by name: `Network.none()`."""
 
-    kind: Literal["none"] = "none"
+    kind: NetworkKind = "none"
+
+    def __post_init__(self) -> None:
+        _one_of("network", self.kind, NetworkKind)
 
     @classmethod
     def none(cls) -> Self:
         """A network namespace of its own, without even a loopback that is up."""
         return cls("none")
+
+    @classmethod
+    def loopback(cls) -> Self:
+        """A network namespace of its own, with a loopback that no other jail shares."""
+        return cls("loopback")
+
+    @classmethod
+    def host(cls) -> Self:
+        """The host's network, whole: a choice by name, listed in `receipt.waived`."""
+        return cls("host")
+
+
+def _one_of(name: str, value: object, options: Any) -> None:
+    if value not in get_args(options):
+        offered = ", ".join(get_args(options))
+        raise ValueError(f"{name} {value!r} is not offered; choose one of: {offered}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -244,19 +268,76 @@ class JailSpec:
     """All that decides what a call can see and use, without the call's own arguments.
 
     `workspace` is seen at its own absolute path and is the working directory, unless `cwd`
-    names a folder below it. `mounts` come on top of the system folders. `env` is the whole
+    names a folder below it. In mode `read_only` it can be read, in `direct` changed in place (a
+    choice by name: nothing is undone), and in `scratch` the jail has an empty folder of its own
+    there, gone with it. `mounts` come on top of the system folders. `env` is the whole
     environment, `host.base_environment()` by default; nothing of the supervisor's is inherited.
+
+    `isolation` names the guarantees that must hold, or the call fails closed
+    (`guarantees.LEVELS`); `waive` names those of them that it may do without.
+
+    Raises:
+        ValueError: a choice is not offered, or the environment is not one.
     """
 
     workspace: str | None = None
     workspace_identity: tuple[int, int] | None = None
     """Its (st_dev, st_ino); a folder that is another by now is refused at the start."""
-    workspace_writable: bool = False
+    workspace_mode: WorkspaceMode = "read_only"
+    mode_is_chosen: bool = True
+    """Whether somebody named the mode: what nobody named is no waiver of what it gives up."""
     cwd: str | None = None
     mounts: tuple[Mount, ...] = ()
     env: Mapping[str, str] = field(default_factory=_base_environment)
     limits: Limits = field(default_factory=Limits)
     network: Network = field(default_factory=Network.none)
+    isolation: Isolation = "standard"
+    waive: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         check_environment(self.env)
+        _one_of("workspace_mode", self.workspace_mode, WorkspaceMode)
+        _one_of("isolation", self.isolation, Isolation)
+        check_waivers(self.waive)
+
+
+GUARANTEES = (
+    "fs_confined",
+    "paths_masked",
+    "writes_transactional",
+    "net_blocked",
+    "net_loopback",
+    "syscalls_filtered",
+    "tree_killed",
+    "memory_limited",
+    "processes_limited",
+    "cpu_limited",
+    "files_limited",
+    "disk_limited",
+    "env_scrubbed",
+    "fds_closed",
+    "no_new_privileges",
+    "signals_scoped",
+    "ipc_private",
+    "devices_minimal",
+)
+"""Every promise that a receipt can list."""
+
+NEVER_WAIVED = ("fs_confined", "tree_killed", "no_new_privileges", "env_scrubbed", "fds_closed")
+"""Without these there is no jail left: nothing that is run could be called confined."""
+
+
+def check_waivers(names: Iterable[str] | str) -> None:
+    """Refuse what cannot be waived.
+
+    Raises:
+        ValueError: a name is no guarantee, or one that is never waived; or it is one text.
+    """
+    if isinstance(names, str):
+        raise ValueError(f"waive takes a list of names, such as [{names!r}]")
+    for name in names:
+        if name not in GUARANTEES:
+            offered = ", ".join(each for each in GUARANTEES if each not in NEVER_WAIVED)
+            raise ValueError(f"{name!r} is no guarantee that can be waived; these are: {offered}")
+        if name in NEVER_WAIVED:
+            raise ValueError(f"{name} is never waived: without it there is no jail")

@@ -86,7 +86,7 @@ class Jail:
     def spec(self, *, writable: bool = True, **limits: Any) -> JailSpec:
         return JailSpec(
             workspace=str(self.workspace),
-            workspace_writable=writable,
+            workspace_mode="direct" if writable else "read_only",
             env=base_environment(),
             limits=Limits(**({"wall_s": 30} | limits)),
         )

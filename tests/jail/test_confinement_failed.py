@@ -15,7 +15,7 @@ from toolcell_sandbox import CommandHandler, JailSpec, run_in_jail
 from toolcell_sandbox.host import base_environment
 
 async def main():
-    spec = JailSpec(workspace=sys.argv[1], workspace_writable=True, env=base_environment())
+    spec = JailSpec(workspace=sys.argv[1], workspace_mode="direct", env=base_environment())
     outcome = await run_in_jail(CommandHandler(argv=("touch", sys.argv[1] + "/ran")), spec)
     error = None if outcome.failure is None else outcome.failure.to_json()
     ran = os.path.exists(sys.argv[1] + "/ran")

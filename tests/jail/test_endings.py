@@ -342,13 +342,21 @@ async def test_a_command_that_cannot_be_started_is_a_tool_error(jail, argv):
 
 async def test_the_receipt_names_each_guarantee_of_this_version(jail):
     """A receipt that says nothing cannot be checked; one that says more is a lie."""
-    outcome = await jail.command("true")
-    assert outcome.receipt.isolation == "partial"
-    assert set(outcome.receipt.held) == {
+    held = {
         "fs_confined", "net_blocked", "tree_killed", "ipc_private", "env_scrubbed", "fds_closed",
-        "no_new_privileges", "memory_limited", "cpu_limited", "files_limited",
+        "no_new_privileges", "memory_limited", "cpu_limited", "files_limited", "processes_limited",
+        "syscalls_filtered", "signals_scoped", "devices_minimal",
     }  # fmt: skip
-    assert outcome.receipt.held["memory_limited"] == "watch"
+    direct = (await jail.command("true")).receipt
+    assert (direct.isolation, set(direct.held)) == ("standard", held)
+    assert direct.waived == ("paths_masked", "writes_transactional", "disk_limited")
+    spec = dataclasses.replace(jail.spec(), workspace_mode="read_only")
+    bound = (await run_in_jail(CommandHandler(argv=("true",)), spec)).receipt
+    assert (bound.isolation, bound.waived) == ("partial", ())
+    assert set(bound.held) == held | {"disk_limited", "writes_transactional"}
+    spec = dataclasses.replace(jail.spec(), workspace_mode="scratch")
+    scratch = (await run_in_jail(CommandHandler(argv=("true",)), spec)).receipt
+    assert (scratch.isolation, scratch.waived) == ("standard", ())
 
 
 @pytest.mark.parametrize(("name", "why"), [("missing", "not exist"), ("file", "no folder")])

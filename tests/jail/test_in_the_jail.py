@@ -160,7 +160,7 @@ async def test_the_running_interpreter_in_a_writable_workspace_stays_read_only(p
     (ours / "file").write_text("ours")
     spec = JailSpec(
         workspace=str(place / "ws"),
-        workspace_writable=True,
+        workspace_mode="direct",
         env=host.base_environment(),
         mounts=(Mount(path=str(ours), owned=True),),
     )

@@ -10,12 +10,15 @@ liveness pipe or dies. The init's end, seen by wait4(2) here, is the tree's end.
 
 from __future__ import annotations
 
+import functools
+import operator
 import os
 import select
 import signal
 import stat
 
-from . import ids, init, mounts, syscalls
+from . import contained, ids, init, mounts, syscalls
+from .cgroups import enter_cgroups
 from .report import Report, StageFailed, stage
 
 TYPE_CHECKING = False
@@ -24,14 +27,13 @@ if TYPE_CHECKING:
 
 INIT_GRACE_MS = 150
 NAMESPACES = (
-    syscalls.CLONE_NEWUSER
-    | syscalls.CLONE_NEWPID
-    | syscalls.CLONE_NEWNS
-    | syscalls.CLONE_NEWNET
-    | syscalls.CLONE_NEWIPC
-    | syscalls.CLONE_NEWUTS
-    | syscalls.CLONE_NEWCGROUP
+    syscalls.CLONE_NEWUSER | syscalls.CLONE_NEWPID | syscalls.CLONE_NEWNS | syscalls.CLONE_NEWUTS
 )
+"""What every jail has; its cgroup namespace is made by the init, once it is in its cgroup."""
+BY_LAYER = {
+    "network_namespace": syscalls.CLONE_NEWNET,
+    "ipc_namespace": syscalls.CLONE_NEWIPC,
+}
 
 
 def run(config: dict[str, Any]) -> None:
@@ -39,7 +41,10 @@ def run(config: dict[str, Any]) -> None:
     report = Report(config["fds"]["report"])
     try:
         _follow_supervisor(config)
-        _jail(config, report)
+        if config["way"] == "process_group":
+            contained.run(config, report)
+        else:
+            _jail(config, report)
     except StageFailed as error:
         report.send("failed", **error.facts)
     except BaseException as error:
@@ -48,7 +53,9 @@ def run(config: dict[str, Any]) -> None:
 
 def _follow_supervisor(config: dict[str, Any]) -> None:
     with stage("tree_killed", "parent"):
-        syscalls.prctl(syscalls.PR_SET_PDEATHSIG, signal.SIGKILL)
+        if config["way"] == "namespaces":
+            # Its end takes the jail along. Where it would not, the liveness pipe tells.
+            syscalls.prctl(syscalls.PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != config["supervisor_pid"]:
             os._exit(1)
     with stage("tree_killed", "signals"):
@@ -61,6 +68,11 @@ def _follow_supervisor(config: dict[str, Any]) -> None:
 
 
 def _jail(config: dict[str, Any], report: Report) -> None:
+    if config["is_adopted"]:
+        # Until it is in the scope that it was promised, nothing may be started in it.
+        report.send("waiting")
+        if os.read(config["fds"]["gate"], 1) != b"1":
+            os._exit(0)
     own = config["ids"]
     identity = ids.Ids(own["base"], os.getuid(), os.getgid())
     # Only host root may id-map a mount, and only in its own namespace: so before the clone.
@@ -71,8 +83,9 @@ def _jail(config: dict[str, Any], report: Report) -> None:
             if stat.S_ISFIFO(os.fstat(config["fds"][name]).st_mode):
                 os.fchown(config["fds"][name], identity.base + 1, identity.base + 1)
     ready, go = os.pipe2(os.O_CLOEXEC)
+    chosen = (flag for layer, flag in BY_LAYER.items() if layer in config["layers"])
     with stage("fs_confined", "namespaces"):
-        pid = syscalls.clone(NAMESPACES)
+        pid = syscalls.clone(functools.reduce(operator.or_, chosen, NAMESPACES))
     if pid == 0:
         os.close(go)
         if os.read(ready, 1) != b"1":
@@ -88,6 +101,7 @@ def _jail(config: dict[str, Any], report: Report) -> None:
                 identity.namespace_map(identity.gid),
                 ranged=identity.is_ranged,
             )
+        enter_cgroups(pid, config["cgroups"])
         report.send("started", init_pid=pid)
         os.write(go, b"1")
         _let_go(config)
@@ -97,6 +111,9 @@ def _jail(config: dict[str, Any], report: Report) -> None:
         _, status, used = os.wait4(pid, 0)
         cpu_s, peak = used.ru_utime + used.ru_stime, used.ru_maxrss * 1024
         report.send("done", status=status, cpu_s=cpu_s, peak_memory_bytes=peak)
+        if config["is_adopted"]:
+            # The scope goes with its last process, and with it what it saw.
+            os.read(config["fds"]["gate"], 1)
 
 
 def _let_go(config: dict[str, Any]) -> None:

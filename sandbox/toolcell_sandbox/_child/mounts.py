@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from typing import Any
 
 HOME = "/home/user"
+SHARED = ("/tmp", "/var/tmp", "/dev/shm")
+"""The private folders that are everybody's: with the sticky bit, as programs expect them."""
+PRIVATE = (*SHARED, HOME)
+"""What a jail has of its own instead of the host's."""
 ROOT_BYTES = 4 << 20
 SCRIPT = "/run/command"
 """Where a command's script lies, if it has one."""
@@ -61,10 +65,7 @@ def open_tree(entry: dict[str, Any], base: int | None) -> Tree | None:
         raise
     try:
         found = os.fstat(source)
-        expected = entry.get("identity")
-        if expected is not None and [found.st_dev, found.st_ino] != expected:
-            cause = f"{path} is not the folder that it was when the executor started"
-            raise StageFailed("fs_confined", "workspace", cause, None)
+        check_identity(entry, found)
         fd = syscalls.clone_tree(source)
         attributes = syscalls.MOUNT_ATTR_NOSUID
         if not entry.get("device"):
@@ -77,6 +78,14 @@ def open_tree(entry: dict[str, Any], base: int | None) -> Tree | None:
     finally:
         os.close(source)
     return Tree(path, fd, is_folder=stat.S_ISDIR(found.st_mode))
+
+
+def check_identity(entry: dict[str, Any], found: os.stat_result) -> None:
+    """Refuse a workspace that is another folder by now."""
+    expected = entry.get("identity")
+    if expected is not None and [found.st_dev, found.st_ino] != expected:
+        cause = f"{entry['path']} is not the folder that it was when the executor started"
+        raise StageFailed("fs_confined", "workspace", cause, None)
 
 
 def _map_owners(fd: int, source: int, entry: dict[str, Any], base: int) -> None:
@@ -118,6 +127,36 @@ def open_trees(config: dict[str, Any], base: int | None) -> list[Tree]:
     return trees
 
 
+PROC_KEPT = frozenset(
+    {
+        "cgroups",
+        "cpuinfo",
+        "filesystems",
+        "loadavg",
+        "meminfo",
+        "mounts",
+        "net",
+        "self",
+        "stat",
+        "swaps",
+        "sys",
+        "sysvipc",
+        "thread-self",
+        "uptime",
+        "version",
+        "vmstat",
+    }
+)
+"""What a jail sees in /proc besides its own processes: what programs size themselves by, and
+what belongs to its own namespaces. Anything else, known or new, is masked."""
+
+
+def writable(config: dict[str, Any]) -> list[str]:
+    """Every folder and file that a jail may write to."""
+    granted = [entry["path"] for entry in config["mounts"] if entry["writable"]]
+    return [*config["private"], *granted]
+
+
 def build(config: dict[str, Any], trees: Sequence[Tree]) -> None:
     """Make the new root and move into it. Runs in the init, before anything else does."""
     top = next(place for place in _PLACES if os.path.isdir(place))
@@ -139,8 +178,10 @@ def build(config: dict[str, Any], trees: Sequence[Tree]) -> None:
         # In a user namespace of its own a worker would have capabilities again: over tmpfs
         # without bound, and over file capabilities that are valid on the host's disk.
         _write(f"{top}/proc/sys/user/max_user_namespaces", "0")
-    with stage("fs_confined", "scratch"):
-        private = _scratch(top, config["limits"])
+    with stage("fs_confined", "proc masks"):
+        _mask_proc(top)
+    with stage("disk_limited", "scratch"):
+        private = _scratch(top, config)
         ours = {os.stat(top).st_dev, *(os.fstat(tree.fd).st_dev for tree in private)}
     with stage("fs_confined", "mounts"):
         for tree in sorted([*trees, *private, *devices], key=lambda t: t.path.split("/")):
@@ -165,6 +206,26 @@ def _open_device(name: str) -> Tree:
     return tree
 
 
+def _mask_proc(top: str) -> None:
+    """Cover what tells of the host, and make /proc/sys read-only; its own root cannot undo it."""
+    flags = syscalls.MS_NOSUID | syscalls.MS_NODEV | syscalls.MS_NOEXEC
+    empty: str | None = None
+    for entry in os.scandir(f"{top}/proc"):
+        if entry.name in PROC_KEPT or entry.name.isdigit():
+            continue
+        if not entry.is_dir(follow_symlinks=False):
+            syscalls.mount("/dev/null", entry.path, None, syscalls.MS_BIND)
+        elif empty is None:
+            empty = entry.path
+            syscalls.mount("masked", empty, "tmpfs", flags | syscalls.MS_RDONLY, "nr_inodes=2")
+        else:
+            syscalls.mount(empty, entry.path, None, syscalls.MS_BIND)
+    sysctl = f"{top}/proc/sys"
+    syscalls.mount(sysctl, sysctl, None, syscalls.MS_BIND)
+    flags |= syscalls.MS_REMOUNT | syscalls.MS_BIND | syscalls.MS_RDONLY
+    syscalls.mount(None, sysctl, None, flags)
+
+
 def _skeleton(top: str, config: dict[str, Any]) -> None:
     for folder in ("/proc", "/dev/shm", "/etc", "/tmp", HOME, "/run", "/var/tmp", "/mnt"):
         os.makedirs(top + folder, mode=0o755, exist_ok=True)
@@ -173,22 +234,22 @@ def _skeleton(top: str, config: dict[str, Any]) -> None:
             os.symlink(os.readlink(path), top + path)
     for path, target in _LINKS.items():
         os.symlink(target, top + path)
-    for path, text in _FILES.items():
+    for path, text in {**_FILES, **config["files"]}.items():
         _write(top + path, text)
 
 
-def _scratch(top: str, limits: dict[str, Any]) -> list[Tree]:
-    """One sized tmpfs behind /tmp, /var/tmp, HOME and /dev/shm, so that one bound holds for all."""
-    size, files = limits["disk_bytes"], limits["disk_files"]
+def _scratch(top: str, config: dict[str, Any]) -> list[Tree]:
+    """One sized tmpfs behind all that is the jail's own, so that one bound holds for all."""
+    size, files = config["limits"]["disk_bytes"], config["limits"]["disk_files"]
     safe = syscalls.MS_NOSUID | syscalls.MS_NODEV
-    data = f"mode=0755,size={size},nr_inodes={files + 5}"
+    data = f"mode=0755,size={size},nr_inodes={files + 1 + len(config['private'])}"
     syscalls.mount("scratch", f"{top}/mnt", "tmpfs", safe, data)
     trees = []
     worker = ids.WORKER_ID
-    for name, path in (("t", "/tmp"), ("v", "/var/tmp"), ("h", HOME), ("s", "/dev/shm")):
-        inside = f"{top}/mnt/{name}"
+    for number, path in enumerate(config["private"]):
+        inside = f"{top}/mnt/{number}"
         os.mkdir(inside)
-        os.chmod(inside, 0o700 if path == HOME else 0o1777)
+        os.chmod(inside, 0o1777 if path in SHARED else 0o700)
         if os.geteuid() != worker:
             os.chown(inside, worker, worker)
         source = syscalls.open_exactly(inside)

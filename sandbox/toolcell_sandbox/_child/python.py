@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 MESSAGE_MAX = 8_192
 FRAMES_MAX = 40
+_scratch_is_sized = True
 # Folders of frames that are ours; the supervisor adds to them.
 _hidden = [os.path.dirname(os.path.abspath(__file__)), "<frozen importlib"]
 
@@ -31,8 +32,10 @@ def run(handler: dict[str, Any], result_fd: int, limits: dict[str, Any], state: 
     leader = os.getpid()
     sys.path.extend(handler["sys_path"])
     _hidden.extend(handler["hidden"])
+    global _scratch_is_sized
+    _scratch_is_sized = limits["disk_bytes"] is not None
     _watch_limits(state)
-    if rlimits.raise_fence(limits["memory_bytes"]) is not None:
+    if rlimits.raise_fence(limits["memory_bytes"], limits["mapped_bytes"]) is not None:
         state.note(FENCED)
     try:
         message = _outcome(handler, state)
@@ -160,7 +163,9 @@ def _facts(error: BaseException, state: State) -> dict[str, Any]:
     if isinstance(error, MemoryError):
         error.__traceback__, error.__context__ = None, None
     number = error.errno if isinstance(error, OSError) else None
-    full = _scratch_full_of() if number in (errno.ENOSPC, errno.EDQUOT) else None
+    full = None
+    if number in (errno.ENOSPC, errno.EDQUOT) and _scratch_is_sized:
+        full = _scratch_full_of()
     return {
         "ok": False,
         "what": "exception",

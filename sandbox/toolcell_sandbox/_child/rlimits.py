@@ -35,14 +35,18 @@ def apply(limits: dict[str, Any], *, extra_processes: int) -> None:
         _lower(resource.RLIMIT_CPU, whole_s, whole_s + 1)
 
 
-def raise_fence(memory_bytes: int) -> int | None:
+def mapped_bytes() -> int:
+    """The address space of this process (proc_pid_statm(5))."""
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[0]) * os.sysconf("SC_PAGESIZE")
+
+
+def raise_fence(memory_bytes: int, mapped: int) -> int | None:
     """Limit this interpreter's own address space; returns the soft limit, None if it has none.
 
     Soft, so that `lift_fence` can restore it for what the handler spawns: node reserves tens of
     gigabytes that it never touches. Generous: twice the memory limit on top of what is mapped.
     """
-    with open("/proc/self/statm") as file:
-        mapped = int(file.read().split()[0]) * os.sysconf("SC_PAGESIZE")
     soft = mapped + 2 * memory_bytes + FENCE_SLACK_BYTES
     _, hard = resource.getrlimit(resource.RLIMIT_AS)
     if hard != resource.RLIM_INFINITY and soft >= hard:

@@ -5,6 +5,7 @@ Every call raises OSError with the kernel's errno; none retries or hides one.
 
 from __future__ import annotations
 
+import _socket
 import ctypes
 import errno
 import os
@@ -24,6 +25,9 @@ _SHARED = {
     "close_range": 436,
     "openat2": 437,
     "mount_setattr": 442,
+    "landlock_create_ruleset": 444,
+    "landlock_add_rule": 445,
+    "landlock_restrict_self": 446,
 }
 
 CLONE_NEWNS = 0x00020000
@@ -58,9 +62,13 @@ MOUNT_ATTR_NOSUID = 2
 MOUNT_ATTR_NODEV = 4
 MOUNT_ATTR_IDMAP = 0x00100000
 
+SIOCGIFFLAGS = 0x8913
+SIOCSIFFLAGS = 0x8914
+IFF_UP = 1
 KEYCTL_JOIN_SESSION_KEYRING = 1
 PR_SET_PDEATHSIG = 1
 PR_SET_DUMPABLE = 4
+PR_SET_CHILD_SUBREAPER = 36
 PR_SET_SECCOMP = 22
 SECCOMP_MODE_FILTER = 2
 PR_CAPBSET_DROP = 24
@@ -103,7 +111,8 @@ def _check(result: int, what: str) -> int:
     return result
 
 
-def _syscall(name: str, *arguments: object) -> int:
+def syscall(name: str, *arguments: object) -> int:
+    """The call of that name; integers are as wide as registers."""
     wide = [ctypes.c_long(a) if isinstance(a, int) else a for a in arguments]
     return _check(int(_libc.syscall(ctypes.c_long(number(name)), *wide)), name)
 
@@ -157,7 +166,7 @@ def umount_detach(target: str) -> None:
 
 def pivot_root(new: str, old: str) -> None:
     """pivot_root(2)."""
-    _syscall("pivot_root", ctypes.c_char_p(os.fsencode(new)), ctypes.c_char_p(os.fsencode(old)))
+    syscall("pivot_root", ctypes.c_char_p(os.fsencode(new)), ctypes.c_char_p(os.fsencode(old)))
 
 
 def open_exactly(path: str) -> int:
@@ -168,13 +177,13 @@ def open_exactly(path: str) -> int:
     """
     how = struct.pack("=QQQ", os.O_PATH | os.O_CLOEXEC, 0, RESOLVE_NO_SYMLINKS)
     name = ctypes.c_char_p(os.fsencode(path))
-    return _syscall("openat2", AT_FDCWD, name, ctypes.c_char_p(how), len(how))
+    return syscall("openat2", AT_FDCWD, name, ctypes.c_char_p(how), len(how))
 
 
 def clone_tree(fd: int) -> int:
     """A detached copy of the mounts at `fd` and below (open_tree(2)); a descriptor of it."""
     flags = OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_RECURSIVE | AT_EMPTY_PATH
-    return _syscall("open_tree", fd, ctypes.c_char_p(b""), flags)
+    return syscall("open_tree", fd, ctypes.c_char_p(b""), flags)
 
 
 def set_tree(fd: int, attributes: int, *, userns_fd: int = 0) -> None:
@@ -186,19 +195,52 @@ def set_tree(fd: int, attributes: int, *, userns_fd: int = 0) -> None:
     what = struct.pack("=QQQQ", attributes, 0, MS_PRIVATE, userns_fd)
     empty = ctypes.c_char_p(b"")
     flags = AT_EMPTY_PATH | AT_RECURSIVE
-    _syscall("mount_setattr", fd, empty, flags, ctypes.c_char_p(what), len(what))
+    syscall("mount_setattr", fd, empty, flags, ctypes.c_char_p(what), len(what))
 
 
 def move_tree(fd: int, target_fd: int) -> None:
     """Attach a detached copy on top of `target_fd` (move_mount(2))."""
     empty = ctypes.c_char_p(b"")
     flags = MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH
-    _syscall("move_mount", fd, empty, target_fd, empty, flags)
+    syscall("move_mount", fd, empty, target_fd, empty, flags)
+
+
+def unshare(flags: int) -> None:
+    """unshare(2)."""
+    _check(int(_libc.unshare(ctypes.c_int(flags))), "unshare")
+
+
+def raise_link(name: str) -> None:
+    """Set a network link of this namespace up (netdevice(7)). Needs CAP_NET_ADMIN over it."""
+    import fcntl
+
+    link = _socket.socket(_socket.AF_INET, _socket.SOCK_DGRAM | _socket.SOCK_CLOEXEC)
+    try:
+        request = struct.pack("16sh22x", name.encode(), 0)
+        flags = struct.unpack_from("16xh", fcntl.ioctl(link.fileno(), SIOCGIFFLAGS, request))[0]
+        request = struct.pack("16sh22x", name.encode(), flags | IFF_UP)
+        fcntl.ioctl(link.fileno(), SIOCSIFFLAGS, request)
+    finally:
+        link.close()
+
+
+def send_fd(link: _socket.socket, fd: int) -> None:
+    """Hand an open file to whoever reads the other end (unix(7))."""
+    link.sendmsg([b"f"], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, struct.pack("i", fd))])
+
+
+def receive_fd(link: _socket.socket) -> int | None:
+    """The open file that was sent; None when the other end was closed without one."""
+    _, control, _, _ = link.recvmsg(1, _socket.CMSG_SPACE(4), _socket.MSG_CMSG_CLOEXEC)
+    for _, kind, data in control:
+        if kind == _socket.SCM_RIGHTS:
+            return int(struct.unpack("i", data[:4])[0])
+    return None
 
 
 def close_range(first: int, last: int = 0xFFFFFFFF, *, flags: int = 0) -> None:
     """Close every descriptor from `first` on, or do what `flags` say (close_range(2))."""
-    _syscall("close_range", first, last, flags)
+    syscall("close_range", first, last, flags)
 
 
 def prctl(option: int, argument: int = 0, second: int = 0) -> int:
@@ -210,29 +252,40 @@ def prctl(option: int, argument: int = 0, second: int = 0) -> int:
 def reset_signal(signal_number: int) -> None:
     """SIG_DFL by rt_sigaction(2) itself: the C library refuses the two that it keeps for itself."""
     default = ctypes.c_char_p(bytes(32))
-    _syscall("rt_sigaction", signal_number, default, None, 8)
+    syscall("rt_sigaction", signal_number, default, None, 8)
 
 
-def forget_session_keyring() -> None:
-    """A new, empty session keyring (keyctl(2)) in place of the inherited one."""
+def forget_session_keyring(*, may_be_refused: bool) -> None:
+    """A new, empty session keyring (keyctl(2)) in place of the inherited one.
+
+    A container's own filter may refuse every use of keyrings: then there is none to be reached.
+    """
     try:
-        _syscall("keyctl", KEYCTL_JOIN_SESSION_KEYRING, None)
+        syscall("keyctl", KEYCTL_JOIN_SESSION_KEYRING, None)
     except OSError as error:
         # A kernel without keyrings has none to forget.
-        if error.errno != errno.ENOSYS:
+        if error.errno != errno.ENOSYS and not (may_be_refused and error.errno == errno.EPERM):
             raise
 
 
-def drop_bounding_set() -> None:
-    """No exec can bring a capability back (capabilities(7)). Needs CAP_SETPCAP: do it first."""
+def drop_bounding_set(*, may_be_refused: bool) -> None:
+    """No exec can bring a capability back (capabilities(7)). Needs CAP_SETPCAP: do it first.
+
+    Who has not got it is refused; no_new_privs then does the same alone.
+    """
     with open("/proc/sys/kernel/cap_last_cap") as file:
         last = int(file.read())
     for capability in range(last + 1):
-        prctl(PR_CAPBSET_DROP, capability)
+        try:
+            prctl(PR_CAPBSET_DROP, capability)
+        except PermissionError:
+            if not may_be_refused:
+                raise
+            return
 
 
 def drop_capabilities() -> None:
     """Empty the permitted, effective, inheritable and ambient sets (capset(2))."""
     prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL)
     header = struct.pack("=Ii", _CAP_VERSION_3, 0)
-    _syscall("capset", ctypes.c_char_p(header), ctypes.c_char_p(bytes(24)))
+    syscall("capset", ctypes.c_char_p(header), ctypes.c_char_p(bytes(24)))

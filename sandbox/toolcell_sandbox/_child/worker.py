@@ -1,21 +1,23 @@
 """The process that a handler runs in: what it gives up, in this order, before it runs anything.
 
-ids, capabilities, session, signals, umask, limits, no_new_privs, descriptors. A later step may
-rest on an earlier one and never undoes it.
+ids, capabilities, session, signals, umask, limits, no_new_privs, Landlock, seccomp, descriptors.
+A later step may rest on an earlier one and never undoes it.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import sys
 
-from . import filters, ids, python, rlimits, syscalls
+from . import filters, ids, landlock, mounts, python, rlimits, seccomp, syscalls
 from .report import Report, StageFailed, stage
 from .state import State
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import _socket
     from typing import Any, NoReturn
 
 RESULT_FD = 3
@@ -30,11 +32,21 @@ _PYTHON_SIGNALS: tuple[tuple[signal.Signals, Any], ...] = (
 )
 
 
-def main(config: dict[str, Any], report: Report, state: State, *, ranged: bool) -> NoReturn:
-    """Confine this process, then run the handler. Never returns and never raises."""
+def main(
+    config: dict[str, Any],
+    report: Report,
+    state: State,
+    listeners: _socket.socket,
+    *,
+    ranged: bool,
+) -> NoReturn:
+    """Confine this process, then run the handler. Never returns and never raises.
+
+    `listeners` takes the filter's listener to the init, and is closed.
+    """
     code = 1
     try:
-        _confine(config, report, ranged=ranged)
+        _confine(config, report, listeners, ranged=ranged)
         handler = config["handler"]
         fds = config["fds"]
         if handler["kind"] == "command":
@@ -52,9 +64,12 @@ def main(config: dict[str, Any], report: Report, state: State, *, ranged: bool) 
         os._exit(code)
 
 
-def _confine(config: dict[str, Any], report: Report, *, ranged: bool) -> None:
+def _confine(
+    config: dict[str, Any], report: Report, listeners: _socket.socket, *, ranged: bool
+) -> None:
+    has_namespaces = config["way"] == "namespaces"
     with stage("no_new_privileges", "ids"):
-        syscalls.drop_bounding_set()
+        syscalls.drop_bounding_set(may_be_refused=not has_namespaces)
         if ranged:
             os.setgroups([])
             os.setresgid(ids.WORKER_ID, ids.WORKER_ID, ids.WORKER_ID)
@@ -63,18 +78,30 @@ def _confine(config: dict[str, Any], report: Report, *, ranged: bool) -> None:
         syscalls.drop_capabilities()
         syscalls.prctl(syscalls.PR_SET_DUMPABLE, 1)
     with stage("ipc_private", "keyring"):
-        syscalls.forget_session_keyring()
+        syscalls.forget_session_keyring(may_be_refused=not has_namespaces)
     with stage("tree_killed", "session"):
-        os.setsid()
+        if has_namespaces:
+            os.setsid()
         _reset_signals(is_python=config["handler"]["kind"] == "python")
         os.umask(0o022)
     with stage("cpu_limited", "rlimits"):
         # The init shares the worker's uid unless the jail has ids of its own.
-        rlimits.apply(config["limits"], extra_processes=0 if ranged else 1)
+        others = config["other_processes"] if not has_namespaces else 0 if ranged else 1
+        rlimits.apply(config["limits"], extra_processes=others)
+    _change_folder(config, report)
+    # Now: /proc may be out of reach in a moment.
+    config["limits"]["mapped_bytes"] = rlimits.mapped_bytes()
     with stage("no_new_privileges", "no_new_privs"):
         syscalls.prctl(syscalls.PR_SET_NO_NEW_PRIVS, 1)
-    with stage("no_new_privileges", "mode bits"):
-        filters.install(filters.MODE_BITS)
+    if config["landlock_abi"]:
+        with stage("fs_confined", "landlock"):
+            connect = config["network"] != "none"
+            landlock.restrict(_reach(config), config["landlock_abi"], connect=connect)
+    with stage("syscalls_filtered", "seccomp"):
+        _filter(config, report, listeners)
+
+
+def _change_folder(config: dict[str, Any], report: Report) -> None:
     try:
         os.chdir(config["cwd"])
     except OSError as error:
@@ -84,6 +111,45 @@ def _confine(config: dict[str, Any], report: Report, *, ranged: bool) -> None:
             os._exit(1)
         with stage("fs_confined", "cwd"):
             raise
+
+
+def _reach(config: dict[str, Any]) -> list[tuple[str | int, int]]:
+    """What is seen may be read, and what is the jail's own be written: the second fence.
+
+    Where there is no private root it is the first, and made of what was opened beforehand.
+    """
+    if config["way"] == "process_group":
+        return list(config["reach"])
+    return [
+        ("/", landlock.READ),
+        *((f"/dev/{name}", landlock.DEVICE) for name in mounts.DEVICES),
+        *((path, landlock.WRITE) for path in mounts.writable(config)),
+    ]
+
+
+def _filter(config: dict[str, Any], report: Report, listeners: _socket.socket) -> None:
+    """Filter the system calls of this process and all that come of it."""
+    if config["filter"] == "mode_bits":
+        filters.install(filters.MODE_BITS)
+    else:
+        machine = syscalls.platform_machine()
+        wanted = {"way": config["way"], "network": config["network"]}
+        told = seccomp.program(machine, kill=seccomp.USER_NOTIF, **wanted)
+        try:
+            listener = seccomp.install(told, listener=True)
+        except OSError as error:
+            # There is one listener at most above a process, some kernels know of none: then the
+            # kernel kills by itself, and nobody is told for which call (seccomp(2)).
+            if error.errno not in (errno.EBUSY, errno.EINVAL):
+                raise
+            told = seccomp.program(machine, kill=seccomp.KILL_PROCESS, **wanted)
+            seccomp.install(told, listener=False)
+            report.send("unheard")
+        else:
+            assert listener is not None
+            syscalls.send_fd(listeners, listener)
+            os.close(listener)
+    listeners.close()
 
 
 def _reset_signals(*, is_python: bool) -> None:

@@ -230,6 +230,6 @@ def test_an_environment_that_execve_would_misread_is_refused(env: dict[str, str]
 def test_a_spec_grants_nothing_by_default() -> None:
     """Defaults make it easy to get things right."""
     spec = JailSpec()
-    assert (spec.workspace, spec.workspace_writable, spec.mounts) == (None, False, ())
+    assert (spec.workspace, spec.workspace_mode, spec.mounts) == (None, "read_only", ())
     assert dict(spec.env) == base_environment()
     assert PythonHandler(module="m", qualname="f").sys_path == ()

@@ -1,0 +1,169 @@
+"""A jail without namespaces, for hosts that refuse them: isolation level `container`.
+
+       supervisor ── Popen ──► init ── fork ──► worker (leader of a process group of its own)
+           │ liveness pipe ─────┘                  Landlock, seccomp; no setsid, no setpgid
+
+The launcher itself is the init: outside the group, the subreaper of all that is in it, and not
+dumpable. Nothing leaves the group, since the filter answers setsid and setpgid without doing
+them; so one `kill(-pgid)` reaches every process, and no fork outruns it: a process with a signal
+pending makes none. The leader stays unreaped until then, which keeps its number from being
+another group's. What is left is reaped until there is none: that is the proof of an empty tree.
+"""
+
+from __future__ import annotations
+
+import _socket
+import contextlib
+import os
+import signal
+
+from . import landlock, mounts, reaper, remove, syscalls, worker
+from .cgroups import enter_cgroups
+from .report import Report, StageFailed, stage
+from .state import State
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+
+def run(config: dict[str, Any], report: Report) -> None:
+    """One jail, from fork to the last reap. Everything that goes wrong is in the report."""
+    try:
+        with stage("tree_killed", "init"):
+            syscalls.prctl(syscalls.PR_SET_CHILD_SUBREAPER, 1)
+            syscalls.prctl(syscalls.PR_SET_DUMPABLE, 0)
+        _write_script(config)
+        config["reach"] = _reach(config)
+        _jail(config, report)
+    finally:
+        with contextlib.suppress(OSError):
+            remove.remove_tree(config["place"])
+
+
+def _write_script(config: dict[str, Any]) -> None:
+    script = config["handler"].get("script")
+    if script is not None:
+        with stage("fs_confined", "script"), open(config["handler"]["argv"][-1], "wb") as file:
+            file.write(os.fsencode(script))
+
+
+def _reach(config: dict[str, Any]) -> list[tuple[int, int]]:
+    """Every rule of the only fence, by descriptor: with no symlink on the way to a mount."""
+    rules: list[tuple[int, int]] = []
+    with stage("fs_confined", "open"):
+        for path in (*config["system"], *config["read_files"]):
+            with contextlib.suppress(FileNotFoundError):
+                rules.append((os.open(path, os.O_PATH | os.O_CLOEXEC), landlock.READ))
+        for name in mounts.DEVICES:
+            fd = os.open(f"/dev/{name}", os.O_PATH | os.O_CLOEXEC)
+            rules.append((fd, landlock.DEVICE))
+        for path in config["private"]:
+            rules.append((syscalls.open_exactly(path), landlock.WRITE))
+    for entry in config["mounts"]:
+        with stage("fs_confined", "open"):
+            try:
+                fd = syscalls.open_exactly(entry["path"])
+            except FileNotFoundError:
+                if entry["optional"]:
+                    continue
+                raise
+            mounts.check_identity(entry, os.fstat(fd))
+        rules.append((fd, landlock.WRITE if entry["writable"] else landlock.READ))
+    return rules
+
+
+def _jail(config: dict[str, Any], report: Report) -> None:
+    state = State()
+    wakeup = reaper.wake_on_children()
+    ours, theirs = _socket.socketpair(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
+    ready, go = os.pipe2(os.O_CLOEXEC)
+    with stage("tree_killed", "fork"):
+        leader = os.fork()
+    if leader == 0:
+        os.close(go)
+        if os.read(ready, 1) != b"1":
+            os._exit(0)
+        _become_leader(report)
+        ours.close()
+        worker.main(config, report, state, theirs, ranged=False)
+    theirs.close()
+    group = _Group(leader, config, report, state, ours, wakeup)
+    try:
+        with stage("tree_killed", "group"):
+            os.setpgid(leader, leader)
+        enter_cgroups(leader, config["cgroups"])
+        report.send("started", init_pid=os.getpid(), group=leader)
+        os.write(go, b"1")
+        for name in ("stdin", "stdout", "stderr", "result"):
+            os.close(config["fds"][name])
+        group.run()
+    finally:
+        os.close(go)
+        group.end_all()
+
+
+def _become_leader(report: Report) -> None:
+    try:
+        with stage("tree_killed", "parent"):
+            syscalls.prctl(syscalls.PR_SET_DUMPABLE, 1)
+            syscalls.prctl(syscalls.PR_SET_PDEATHSIG, signal.SIGKILL)
+    except StageFailed as error:
+        report.send("failed", **error.facts)
+        os._exit(1)
+
+
+class _Group(reaper.Reaper):
+    """A reaper that leaves its leader unreaped until the whole group has been killed."""
+
+    LIFELINES = ("liveness",)
+    _is_over = False
+
+    def reap(self) -> bool:
+        while True:
+            try:
+                seen = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            except ChildProcessError:
+                return True
+            if seen is None:
+                return False
+            if seen.si_pid == self._leader:
+                return True
+            self._wait(seen.si_pid)
+
+    def end_all(self) -> None:
+        """Kill the group, reap until nobody is left, and say what all of it used."""
+        if self._is_over:
+            return
+        self._is_over = True
+        ended_by_itself = self._has_ended()
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._leader, signal.SIGKILL)
+        leader: tuple[int, float] | None = None
+        while (found := self._wait(-1)) is not None:
+            pid, status, cpu_s = found
+            if pid == self._leader:
+                leader = status, cpu_s
+        if leader is not None and ended_by_itself:
+            self.tell(*leader)
+        used = os.times()
+        self._report.send(
+            "done",
+            status=0,
+            cpu_s=used.children_user + used.children_system,
+            peak_memory_bytes=self._peak_kib * 1024,
+        )
+
+    def _has_ended(self) -> bool:
+        with contextlib.suppress(ChildProcessError):
+            flags = os.WEXITED | os.WNOHANG | os.WNOWAIT
+            return os.waitid(os.P_PID, self._leader, flags) is not None
+        return False
+
+    def _wait(self, pid: int) -> tuple[int, int, float] | None:
+        try:
+            ended, status, used = os.wait4(pid, 0)
+        except ChildProcessError:
+            return None
+        self._peak_kib = max(self._peak_kib, used.ru_maxrss)
+        return ended, status, used.ru_utime + used.ru_stime

@@ -1,0 +1,176 @@
+"""What an init does while its jail runs: reap, end who makes a blocked call, tell of the end."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import time
+
+from . import mounts, seccomp, syscalls
+from .report import Report
+from .state import FENCED, State
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import _socket
+    from typing import Any
+
+FILE_SCAN_S = 0.5
+CLOCK_S = 1.0
+"""How coarse a file's time stamp may be."""
+
+
+def wake_on_children() -> int:
+    """A descriptor that can be read after a child has ended."""
+    read, write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+    # CPython's own handler would let a worker raise KeyboardInterrupt in here.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.set_wakeup_fd(write, warn_on_full_buffer=False)
+    return read
+
+
+class Reaper:
+    """Runs until the leader has ended, or nobody is left to want its result.
+
+    A call that the filter hands over never runs: its caller is ended here, and the call is
+    known by its name.
+    """
+
+    def __init__(
+        self,
+        leader: int,
+        config: dict[str, Any],
+        report: Report,
+        state: State,
+        filters: _socket.socket,
+        wakeup: int,
+    ) -> None:
+        self._leader = leader
+        self._config = config
+        self._report = report
+        self._state = state
+        self._filters = filters
+        self._wakeup = wakeup
+        self._listener: int | None = None
+        self._peak_kib = 0
+        self._started = time.time() - CLOCK_S
+        self._poller = select.poll()
+
+    def run(self) -> None:
+        """To the end of the leader, or of those who want to know."""
+        wanted = {self._config["fds"][name] for name in self.LIFELINES}
+        for fd in (self._wakeup, self._filters.fileno(), *wanted):
+            self._poller.register(fd, select.POLLIN)
+        while True:
+            for fd, event in self._poller.poll():
+                if fd in wanted:
+                    self.end_all()
+                    return
+                if fd == self._wakeup:
+                    with contextlib.suppress(BlockingIOError):
+                        os.read(self._wakeup, 4096)
+                elif fd == self._listener:
+                    self._end_caller(event)
+                else:
+                    self._take_listener()
+            if self.reap():
+                return
+
+    LIFELINES: tuple[str, ...] = ("liveness", "launcher")
+    """The pipes whose end, or a byte through them, is the end of the jail."""
+
+    def reap(self) -> bool:
+        """Reap whoever has ended; whether the leader is among them."""
+        while True:
+            try:
+                pid, status, used = os.wait4(-1, os.WNOHANG)
+            except ChildProcessError:
+                return True
+            if pid == 0:
+                return False
+            self._peak_kib = max(self._peak_kib, used.ru_maxrss)
+            if pid == self._leader:
+                self.tell(status, used.ru_utime + used.ru_stime)
+                return True
+
+    def tell(self, status: int, leader_cpu_s: float) -> None:
+        """Report the leader's end."""
+        self._report.send(
+            "ended",
+            status=status,
+            stage=self._state.stage,
+            fenced=self._state.has(FENCED),
+            leader_cpu_s=leader_cpu_s,
+            peak_memory_bytes=self._peak_kib * 1024,
+            file_at_limit=_file_at_limit(self._config, status, self._started),
+        )
+
+    def end_all(self) -> None:
+        """Kill all but this process, and read what they used as they are reaped.
+
+        Left to the kernel they would reap themselves, and what they used would be nobody's
+        (pid_namespaces(7)). No fork outruns kill(-1): with a signal pending none is made.
+        """
+        if os.getpid() != 1:
+            return  # Only in a pid namespace of its own does -1 mean the jail.
+        with contextlib.suppress(OSError):
+            while True:
+                os.kill(-1, signal.SIGKILL)
+                _, _, used = os.wait4(-1, 0)
+                self._peak_kib = max(self._peak_kib, used.ru_maxrss)
+        self._report.send("reaped", peak_memory_bytes=self._peak_kib * 1024)
+
+    def _take_listener(self) -> None:
+        """The worker's filter hands its calls over here; without one, the socket just ends."""
+        self._poller.unregister(self._filters.fileno())
+        self._listener = syscalls.receive_fd(self._filters)
+        self._filters.close()
+        if self._listener is not None:
+            self._poller.register(self._listener, select.POLLIN)
+
+    def _end_caller(self, event: int) -> None:
+        """End the process of a blocked call; what is blocked is said before the signal is sent."""
+        assert self._listener is not None
+        if event & select.POLLHUP:
+            # Nobody is left under the filter.
+            self._poller.unregister(self._listener)
+            return
+        blocked = seccomp.receive(self._listener)
+        if blocked is None:
+            return  # The caller has ended meanwhile.
+        if self._is_leaders(blocked.pid):
+            self._report.send("blocked", call=blocked.call, machine=blocked.machine)
+        seccomp.end_caller(self._listener, blocked)
+
+    def _is_leaders(self, thread: int) -> bool:
+        return os.path.exists(f"/proc/{self._leader}/task/{thread}")
+
+
+def _file_at_limit(config: dict[str, Any], status: int, started: float) -> bool:
+    """Whether SIGXFSZ came from the kernel: then some file reached the limit (setrlimit(2)).
+
+    Looked for only after that signal, for a bounded time, where the handler could write, among
+    what has changed since it started.
+    """
+    if not (os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGXFSZ):
+        return False
+    fixed = {entry["path"] for entry in config["mounts"] if not entry["writable"]}
+    tops = mounts.writable(config)
+    limit, deadline = config["limits"]["file_size_bytes"], time.monotonic() + FILE_SCAN_S
+    while tops and time.monotonic() < deadline:
+        # A hostile tree may be too deep to name, or vanish: what cannot be read tells nothing.
+        with contextlib.suppress(OSError), os.scandir(tops.pop()) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    if entry.path not in fixed:
+                        tops.append(entry.path)
+                    continue
+                found = entry.stat(follow_symlinks=False)
+                if found.st_size >= limit and found.st_ctime >= started:
+                    return True
+                if time.monotonic() > deadline:
+                    return False
+    return False
