@@ -77,9 +77,13 @@ def _environment(env: Mapping[str, str], home: str, temporary: str) -> dict[str,
     """The spec's, with the folders that it has here instead of a private root's."""
     base = host.base_environment()
     own = {"HOME": home, "TMPDIR": temporary}
+    # A file that is there and may not be read is an error for git, unlike one that is missing.
     return {
-        name: own[name] if name in own and value == base[name] else value
-        for name, value in env.items()
+        "GIT_CONFIG_NOSYSTEM": "1",
+        **{
+            name: own[name] if name in own and value == base[name] else value
+            for name, value in env.items()
+        },
     }
 
 

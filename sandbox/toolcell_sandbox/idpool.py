@@ -29,13 +29,15 @@ def lease(held: ExitStack, *, lock_file: str = LOCK_FILE) -> int | None:
     """The first id of a free range, until `held` is closed; None for who has none to give.
 
     Raises:
-        LookupError: the host's root, and no range is free.
-        OSError: the lock file cannot be used.
+        LookupError: the host's root, and no range is free or can be locked.
     """
     base = host.id_base()
     if base is None:
         return None
-    fd = _open(lock_file)
+    try:
+        fd = _open(lock_file)
+    except OSError as error:
+        raise LookupError(f"{lock_file} cannot be used: {error.strerror}") from error
     held.callback(os.close, fd)
     with _guard:
         for slot in range(host.id_slots(base)):

@@ -17,7 +17,7 @@ import contextlib
 import os
 import signal
 
-from . import landlock, mounts, reaper, remove, syscalls, worker
+from . import landlock, metadata, mounts, reaper, remove, seccomp, syscalls, worker
 from .cgroups import enter_cgroups
 from .report import Report, StageFailed, stage
 from .state import State
@@ -33,6 +33,9 @@ def run(config: dict[str, Any], report: Report) -> None:
         with stage("tree_killed", "init"):
             syscalls.prctl(syscalls.PR_SET_CHILD_SUBREAPER, 1)
             syscalls.prctl(syscalls.PR_SET_DUMPABLE, 0)
+            # What it does in a worker's place, the worker could do: it has no more to give.
+            syscalls.drop_bounding_set(may_be_refused=True)
+            syscalls.drop_capabilities()
         _write_script(config)
         config["reach"] = _reach(config)
         _jail(config, report)
@@ -118,6 +121,11 @@ class _Group(reaper.Reaper):
 
     LIFELINES = ("liveness",)
     _is_over = False
+
+    def answer(self, blocked: seccomp.Blocked) -> bool:
+        assert self.listener is not None
+        tops = mounts.writable(self._config)
+        return metadata.Metadata(self.listener, tops).answer(blocked)
 
     def reap(self) -> bool:
         while True:

@@ -62,9 +62,10 @@ def _follow_supervisor(config: dict[str, Any]) -> None:
         # Whatever the supervisor's program had set up for itself is no affair of a jail's.
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         os.umask(0o022)
-    # Under memory pressure the kernel ends a jail before it ends its supervisor.
+    # Under memory pressure the kernel ends a jail before it ends its supervisor, and the worker,
+    # which raises its own to the most there is, before what watches over it.
     with stage("memory_limited", "oom_score_adj"), open("/proc/self/oom_score_adj", "w") as file:
-        file.write("1000")
+        file.write("500")
 
 
 def _jail(config: dict[str, Any], report: Report) -> None:

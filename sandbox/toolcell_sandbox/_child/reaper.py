@@ -54,7 +54,7 @@ class Reaper:
         self._state = state
         self._filters = filters
         self._wakeup = wakeup
-        self._listener: int | None = None
+        self.listener: int | None = None
         self._peak_kib = 0
         self._started = time.time() - CLOCK_S
         self._poller = select.poll()
@@ -72,7 +72,7 @@ class Reaper:
                 if fd == self._wakeup:
                     with contextlib.suppress(BlockingIOError):
                         os.read(self._wakeup, 4096)
-                elif fd == self._listener:
+                elif fd == self.listener:
                     self._end_caller(event)
                 else:
                     self._take_listener()
@@ -126,24 +126,28 @@ class Reaper:
     def _take_listener(self) -> None:
         """The worker's filter hands its calls over here; without one, the socket just ends."""
         self._poller.unregister(self._filters.fileno())
-        self._listener = syscalls.receive_fd(self._filters)
+        self.listener = syscalls.receive_fd(self._filters)
         self._filters.close()
-        if self._listener is not None:
-            self._poller.register(self._listener, select.POLLIN)
+        if self.listener is not None:
+            self._poller.register(self.listener, select.POLLIN)
 
     def _end_caller(self, event: int) -> None:
         """End the process of a blocked call; what is blocked is said before the signal is sent."""
-        assert self._listener is not None
+        assert self.listener is not None
         if event & select.POLLHUP:
             # Nobody is left under the filter.
-            self._poller.unregister(self._listener)
+            self._poller.unregister(self.listener)
             return
-        blocked = seccomp.receive(self._listener)
-        if blocked is None:
-            return  # The caller has ended meanwhile.
+        blocked = seccomp.receive(self.listener)
+        if blocked is None or self.answer(blocked):
+            return  # The caller has ended meanwhile, or got what it asked for.
         if self._is_leaders(blocked.pid):
             self._report.send("blocked", call=blocked.call, machine=blocked.machine)
-        seccomp.end_caller(self._listener, blocked)
+        seccomp.end_caller(self.listener, blocked)
+
+    def answer(self, blocked: seccomp.Blocked) -> bool:
+        """Whether the call is one that asks, and has got its answer."""
+        return False
 
     def _is_leaders(self, thread: int) -> bool:
         return os.path.exists(f"/proc/{self._leader}/task/{thread}")

@@ -71,7 +71,8 @@ def program(machine: str, *, way: str, network: str, kill: int) -> Program:
     for row in syscall_table.rows(way, network):
         number = row[column]
         if isinstance(number, int):
-            known[number] = row[3]
+            unheard = row[3] == syscall_table.ASK and kill != USER_NOTIF
+            known[number] = syscall_table.EPERM if unheard else row[3]
     runs: list[tuple[int, Verdict]] = []
     following = 0
     for number in sorted(known):
@@ -161,12 +162,16 @@ def install(program: Program, *, listener: bool) -> int | None:
 
 
 class Blocked:
-    """A call that waits at the listener and will never run."""
+    """A call that waits at the listener: the kernel will never run it."""
 
-    __slots__ = ("id", "machine", "number", "pid")
+    __slots__ = ("arguments", "id", "machine", "number", "pid")
 
-    def __init__(self, id: int, pid: int, arch: int, number: int) -> None:
+    def __init__(
+        self, id: int, pid: int, arch: int, number: int, arguments: tuple[int, ...] = ()
+    ) -> None:
         self.id = id
+        # As in the registers: 64 bits each, whatever the call's own types are.
+        self.arguments = arguments
         # Of the calling thread, as the reader's pid namespace numbers it.
         self.pid = pid
         # x86_64, i386, x32, aarch64, aarch32, or the number in <linux/audit.h>.
@@ -174,6 +179,11 @@ class Blocked:
         self.number = number
         if self.machine == "x86_64" and number & _X32_BIT:
             self.machine, self.number = "x32", number & ~_X32_BIT
+
+    @property
+    def is_native(self) -> bool:
+        """Whether it is a call of this machine's own: one that asks, not one to be killed for."""
+        return self.machine == syscalls.platform_machine()
 
     @property
     def call(self) -> str:
@@ -207,8 +217,21 @@ def receive(listener_fd: int) -> Blocked | None:
         if error.errno in (errno.ENOENT, errno.EINTR):
             return None
         raise
-    id, pid, _, number, arch, *_ = _NOTIFICATION.unpack(notification)
-    return Blocked(id, pid, arch, number)
+    id, pid, _, number, arch, _, *arguments = _NOTIFICATION.unpack(notification)
+    return Blocked(id, pid, arch, number, tuple(arguments))
+
+
+def answer(listener_fd: int, blocked: Blocked, number: int) -> None:
+    """Let the caller go on, with 0 or an errno for its answer; one that is gone needs none."""
+    import fcntl
+
+    # struct seccomp_notif_resp: id, val, error, flags.
+    told = struct.pack("=QqiI", blocked.id, 0, -number, 0)
+    try:
+        fcntl.ioctl(listener_fd, SECCOMP_IOCTL_NOTIF_SEND, told)
+    except OSError as error:
+        if error.errno != errno.ENOENT:
+            raise
 
 
 def end_caller(listener_fd: int, blocked: Blocked) -> None:

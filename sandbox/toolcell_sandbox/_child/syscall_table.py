@@ -50,7 +50,11 @@ EAFNOSUPPORT = refuse(errno.EAFNOSUPPORT)
 EPROTONOSUPPORT = refuse(errno.EPROTONOSUPPORT)
 ESOCKTNOSUPPORT = refuse(errno.ESOCKTNOSUPPORT)
 ENOPROTOOPT = refuse(errno.ENOPROTOOPT)
+EOPNOTSUPP = refuse(errno.EOPNOTSUPP)
 DONE = refuse(0)
+ASK = 0x7FC0_0000
+"""The init is asked, does the call in the caller's place or refuses it (SECCOMP_RET_USER_NOTIF);
+without a listener it is refused."""
 
 # ---------------------------------------------------------------- modes and nodes
 
@@ -109,6 +113,8 @@ def _oneself_at(place: int) -> Verdict:
 
 # TIOCSTI, TIOCLINUX, TIOCCONS, TIOCSETD (ioctl_tty(2)). TIOCSETD loads line disciplines.
 TERMINAL_ATTACKS = (0x5412, 0x541C, 0x541D, 0x5423)
+# FS_IOC_SETFLAGS, FS_IOC_FSSETXATTR: attributes of a file that was opened to be read.
+ATTRIBUTES_BY_DESCRIPTOR = (0x4008_6602, 0x401C_5820)
 # FIOSETOWN, SIOCSPGRP: who gets a socket's signals, by a pointer.
 OWNER_BY_POINTER = (0x8901, 0x8902)
 
@@ -160,7 +166,7 @@ SOCKETS: dict[tuple[str, str], Verdict] = {
     ("namespaces", "host"): _WITH_ROUTES,
     # No namespace holds the network there, and no Landlock rule the Unix sockets of others.
     ("process_group", "none"): EPERM,
-    ("process_group", "host"): _WITH_ROUTES,
+    ("process_group", "host"): equals(0, (AF_UNIX,), EPERM, _WITH_ROUTES),
 }
 """What socket() makes, by way and network. No loopback without a network namespace."""
 
@@ -529,7 +535,7 @@ _PERSONALITY = "turns off address randomisation, or makes what is readable execu
 _FAMILIES = "families, types and protocols by name; the rest is kernel code that nobody needs"
 _ULP = "TCP's upper layers (kernel TLS) are a frequent way in; callers fall back"
 _MOUNTINFO = "shows mounts and their host paths; callers fall back to mountinfo"
-_GONE = "gone from the kernel, or never in it on these machines"
+_GONE = "obsolete: gone, never there on these machines, or called by nothing"
 
 
 JUDGED: tuple[Row, ...] = (
@@ -655,6 +661,15 @@ _IPC_CALLS = (
     *("msgget", "msgsnd", "msgrcv", "msgctl", "mq_open", "mq_unlink", "mq_timedsend"),
     *("mq_timedreceive", "mq_notify", "mq_getsetattr"),
 )
+_METADATA = "Landlock has no right for it, and the worker's uid owns more than the jail may write"
+_METADATA_CALLS = (
+    *("chmod", "fchmod", "fchmodat", "fchmodat2", "chown", "fchown", "lchown", "fchownat"),
+    *("utime", "utimes", "futimesat", "utimensat"),
+)
+_ATTRIBUTE_CALLS = (
+    *("setxattr", "lsetxattr", "fsetxattr", "setxattrat", "file_setattr"),
+    *("removexattr", "lremovexattr", "fremovexattr", "removexattrat"),
+)
 _OTHERS = "a process of the same uid outside the jail, which no Landlock scope covers"
 PROCESS_GROUP: dict[str, tuple[Verdict, str]] = {
     "setsid": (DONE, "nothing leaves the group by which the tree is killed; daemons go on"),
@@ -677,8 +692,8 @@ PROCESS_GROUP: dict[str, tuple[Verdict, str]] = {
         "F_SETOWN of a group, F_SETOWN_EX by pointer: SIGIO to others; Landlock is the first fence",
     ),
     "ioctl": (
-        equals(1, TERMINAL_ATTACKS + OWNER_BY_POINTER, EPERM, ALLOW),
-        "terminals as everywhere; FIOSETOWN and SIOCSPGRP as F_SETOWN_EX",
+        equals(1, TERMINAL_ATTACKS + OWNER_BY_POINTER + ATTRIBUTES_BY_DESCRIPTOR, EPERM, ALLOW),
+        "terminals as everywhere; FIOSETOWN and SIOCSPGRP as F_SETOWN_EX; files' attributes",
     ),
     "sched_setparam": (_oneself_at(0), _OTHERS),
     "sched_setscheduler": (_oneself_at(0), _OTHERS),
@@ -687,6 +702,9 @@ PROCESS_GROUP: dict[str, tuple[Verdict, str]] = {
     "setpriority": (equals(0, (PRIO_PROCESS,), _oneself_at(1), EPERM), _OTHERS),
     "ioprio_set": (equals(0, (IOPRIO_WHO_PROCESS,), _oneself_at(1), EPERM), _OTHERS),
     **dict.fromkeys(_IPC_CALLS, (EPERM, _IPC)),
+    **dict.fromkeys(_METADATA_CALLS, (ASK, _METADATA)),
+    **dict.fromkeys(_ATTRIBUTE_CALLS, (EOPNOTSUPP, _METADATA)),
+    "inotify_add_watch": (EPERM, "tells the names in folders that Landlock lets nobody list"),
 }
 """What is judged otherwise where no namespace stands around the jail."""
 

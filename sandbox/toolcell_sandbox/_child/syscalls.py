@@ -16,8 +16,22 @@ import sys
 # include/uapi/asm-generic/unistd.h for aarch64; arch/x86/entry/syscalls/syscall_64.tbl.
 # From 424 on, all architectures share their numbers.
 _NUMBERS = {
-    "x86_64": {"clone": 56, "pivot_root": 155, "capset": 126, "rt_sigaction": 13, "keyctl": 250},
-    "aarch64": {"clone": 220, "pivot_root": 41, "capset": 91, "rt_sigaction": 134, "keyctl": 219},
+    "x86_64": {
+        "clone": 56,
+        "pivot_root": 155,
+        "capset": 126,
+        "rt_sigaction": 13,
+        "keyctl": 250,
+        "utimensat": 280,
+    },
+    "aarch64": {
+        "clone": 220,
+        "pivot_root": 41,
+        "capset": 91,
+        "rt_sigaction": 134,
+        "keyctl": 219,
+        "utimensat": 88,
+    },
 }
 _SHARED = {
     "open_tree": 428,
@@ -178,6 +192,13 @@ def open_exactly(path: str) -> int:
     how = struct.pack("=QQQ", os.O_PATH | os.O_CLOEXEC, 0, RESOLVE_NO_SYMLINKS)
     name = ctypes.c_char_p(os.fsencode(path))
     return syscall("openat2", AT_FDCWD, name, ctypes.c_char_p(how), len(how))
+
+
+def open_within(folder: int, path: bytes, *, follow: bool) -> int:
+    """An O_PATH descriptor of `path` from `folder` on, through no magic link of /proc."""
+    flags = os.O_PATH | os.O_CLOEXEC | (0 if follow else os.O_NOFOLLOW)
+    how = struct.pack("=QQQ", flags, 0, RESOLVE_NO_MAGICLINKS)
+    return syscall("openat2", folder, ctypes.c_char_p(path), ctypes.c_char_p(how), len(how))
 
 
 def clone_tree(fd: int) -> int:
