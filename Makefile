@@ -7,12 +7,13 @@ export PYTHON
 # For example: make test ARGS="tests/unit -x"
 ARGS ?=
 
-.PHONY: help run test lint format types contracts wheel check clean install install-dev
+.PHONY: bench help run test lint format types contracts wheel check clean install install-dev
 
 help:
 	@echo "make run        install into .venv, then a tour: real calls, hostile calls, how each ended"
 	@echo "make test       install the tools for development too, then run the tests (ARGS=...)"
 	@echo "make check      all that CI asks: lint types contracts test wheel"
+	@echo "make bench      how late a killed call returns, with 16 of them running"
 	@echo "make format     let ruff lay out the code"
 	@echo "make clean      remove what these made"
 
@@ -41,6 +42,9 @@ types: install-dev
 
 contracts: install-dev
 	$(VENV)/bin/lint-imports --no-logo
+
+bench: install-dev
+	$(VENV)/bin/python tests/bench/kill.py $(ARGS)
 
 wheel: install-dev
 	rm -rf dist

@@ -278,7 +278,7 @@ class _Jail:
             return True
         if not sample.pids:
             return False
-        peak = sample.memory_bytes
+        peak = sample.memory_bytes + sample.memfd_bytes
         if peak > limit:
             peak = await trio.to_thread.run_sync(watch.proportional_bytes, sample)
         self._peak_bytes = max(self._peak_bytes or 0, peak)
@@ -379,6 +379,7 @@ class _Jail:
             "cwd_errno": reports.get("no_folder", {}).get("errno"),
             "blocked": reports.get("blocked"),
             "filter_kills": "unheard" in reports,
+            "segments_bytes": reports.get("segments", {}).get("memory_bytes"),
             "oom_kills": self._group.oom_kills(),
             "processes_refused": self._group.processes_refused(),
             "exec_errno": reports.get("exec_failed", {}).get("errno"),

@@ -52,6 +52,8 @@ class Evidence:
     """Whether the filter kills by SIGSYS, having nobody to hand a call to."""
     oom_kills: int = 0
     """Processes of the tree that the kernel ended at the cgroup's limit."""
+    segments_bytes: int | None = None
+    """What shared memory segments held when the init ended the tree for them."""
     processes_refused: int = 0
     """Forks and threads that the cgroup's limit refused."""
     status: int | None = None
@@ -249,6 +251,8 @@ def _blocked(e: Evidence) -> Ending | None:
 
 def _kernel_oom(e: Evidence) -> Ending | None:
     """Also when a grandchild was ended and whoever waited for it exits with 1."""
+    if e.segments_bytes is not None:
+        return _fail(_memory(e, "watch", max(e.segments_bytes, e.peak_memory_bytes or 0)))
     return _fail(_memory(e, "cgroup", e.peak_memory_bytes)) if e.oom_kills else None
 
 

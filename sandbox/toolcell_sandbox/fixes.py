@@ -54,6 +54,13 @@ _ROWS: Final[tuple[tuple[frozenset[str], frozenset[str] | None, str | None, str,
         f"let the jail mount /proc: nothing may be mounted over parts of it; or {_LEVEL}",
     ),
     (
+        frozenset({"own limits"}),
+        None,
+        None,
+        _LEVEL,
+        f"use Linux 5.19 or newer, where a namespace has limits of its own; or {_LEVEL}",
+    ),
+    (
         _MOUNTS,
         _REFUSED,
         None,

@@ -64,7 +64,11 @@ class Launch:
                     "is_adopted": group.needs_adoption,
                 }
                 if agreed.way == "namespaces":
-                    told["ids"] = {"base": idpool.lease(held)}
+                    base = idpool.lease(held)
+                    told["ids"] = {"base": base}
+                    # Nothing else sees them there: no cgroup, and no uid 0 to set a limit.
+                    is_bounded = "cgroup_memory" in agreed.layers or base is not None
+                    told["watches_segments"] = not is_bounded
                 else:
                     told = contained.configuration(told, spec, held)
                 file.write(json.dumps(told).encode())

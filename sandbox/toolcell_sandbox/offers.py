@@ -17,7 +17,7 @@ from collections.abc import Iterator
 
 import trio
 
-from . import cgroup, host
+from . import cgroup, host, idpool
 from ._child import landlock
 from .guarantees import Lack, Offer
 
@@ -71,7 +71,8 @@ def look(*, thorough: bool = False) -> Offer:
         else:
             names[layer] = mechanism
     try:
-        own_ids = host.id_base() is not None
+        with contextlib.ExitStack() as held:
+            own_ids = idpool.lease(held) is not None
         cause = "only the host's root has user ids to give to a jail"
     except LookupError as error:
         own_ids, cause = False, str(error)

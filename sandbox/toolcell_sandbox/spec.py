@@ -181,13 +181,15 @@ class Mount:
 
     `optional` mounts are left out where the host has no such path. `owned` marks what belongs
     to the supervisor's own user rather than to the system: for a root supervisor it is id-mapped,
-    so that the worker reads what only root may read.
+    so that the worker reads what only root may read. With `identity`, its (st_dev, st_ino), what
+    is another file or folder by the start is refused.
     """
 
     path: str
     writable: bool = False
     optional: bool = False
     owned: bool = False
+    identity: tuple[int, int] | None = None
 
     def __post_init__(self) -> None:
         # normpath() of "//x" is "//x": POSIX lets a host give two slashes a meaning.

@@ -7,6 +7,7 @@ that sample in the same moment share it. Memory is confirmed with psutil where i
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections import defaultdict
@@ -33,6 +34,8 @@ class _Row:
 class Sample:
     """What is below a root at one moment. Memory is resident, shared pages once per process.
 
+    `memfd_bytes` is what files in memory hold (memfd_create(2)), mapped or not, each file once.
+
     `cpu_s` is the time of the living and of those whom they have waited for; `own_cpu_s` that
     of each process alone, by (pid, start), since whoever ignores SIGCHLD waits for nobody.
     The root, a jail's init, counts with its time only: its memory is ours, not the handler's.
@@ -40,6 +43,7 @@ class Sample:
 
     pids: tuple[int, ...]
     memory_bytes: int
+    memfd_bytes: int
     cpu_s: float
     own_cpu_s: dict[tuple[int, int], float]
 
@@ -65,6 +69,7 @@ class Census:
         return Sample(
             tuple(pids[1:]),
             sum(row.resident_pages for row in rows[1:]) * _PAGE,
+            _memfd_bytes(pids[1:]),
             sum(row.own_ticks + row.reaped_ticks for row in rows) / _TICK,
             {
                 (pid, row.started_ticks): row.own_ticks / _TICK
@@ -116,24 +121,51 @@ def _read(pid: int, *, last: _Row | None) -> _Row | None:
     )
 
 
+def _memfd_bytes(pids: list[int]) -> int:
+    """What the files in memory that these processes hold open take, each once.
+
+    One that nobody has mapped is in no process's resident size.
+    """
+    found: dict[int, int] = {}
+    for pid in pids:
+        with contextlib.suppress(OSError), os.scandir(f"/proc/{pid}/fd") as entries:
+            for entry in entries:
+                with contextlib.suppress(OSError):
+                    if os.readlink(entry.path).startswith("/memfd:"):
+                        seen = os.stat(entry.path)
+                        found[seen.st_ino] = seen.st_blocks * 512
+    return sum(found.values())
+
+
+def _shared_bytes(pid: int) -> int:
+    """The part of a process's PSS that is of files in memory (proc_pid_smaps(5))."""
+    with open(f"/proc/{pid}/smaps_rollup") as file:
+        for line in file:
+            if line.startswith("Pss_Shmem:"):
+                return int(line.split()[1]) << 10
+    return 0
+
+
 def proportional_bytes(sample: Sample) -> int:
     """The tree's memory with each shared page counted once in all (PSS, proc_pid_smaps(5)).
 
-    Slow, so only for a decision. A process that cannot be read counts with its resident size.
+    Files in memory count with what of them is not mapped. Slow, so only for a decision. A
+    process that cannot be read counts with its resident size.
     """
-    total = 0
+    total, mapped = 0, 0
     for pid in sample.pids:
         try:
             process = psutil.Process(pid)
             try:
                 total += process.memory_full_info().pss
+                mapped += _shared_bytes(pid)
             except psutil.AccessDenied:
                 total += process.memory_info().rss
         except psutil.NoSuchProcess:
             continue
         except OSError:
             return sample.memory_bytes
-    return total
+    return total + max(0, sample.memfd_bytes - mapped)
 
 
 census = Census()

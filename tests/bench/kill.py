@@ -17,6 +17,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 import trio
 
@@ -24,6 +25,7 @@ from toolcell_sandbox import JailSpec, Limits, PythonHandler, run_in_jail
 
 BOUND_MS = 250
 PROCESSES = 8
+TEMPORARY = os.path.realpath(tempfile.gettempdir())
 HANDLER = f"""
 import fcntl, os, signal, time
 
@@ -42,7 +44,7 @@ def handler(held):
 """
 
 
-async def one(folder: Path, place: int, isolation: str, wall_s: float) -> dict[str, object]:
+async def one(folder: Path, place: int, isolation: Any, wall_s: float) -> dict[str, object]:
     """Run one call to its deadline; what it took beyond it, and whether anybody is left."""
     workspace = folder / str(place)
     workspace.mkdir()
@@ -52,7 +54,7 @@ async def one(folder: Path, place: int, isolation: str, wall_s: float) -> dict[s
     spec = JailSpec(
         workspace=str(workspace),
         workspace_mode="direct",
-        isolation=isolation,  # type: ignore[arg-type]  # argparse offers the right ones
+        isolation=isolation,
         limits=Limits(wall_s=wall_s),
     )
     handler = PythonHandler(
@@ -83,10 +85,10 @@ async def rounds(
         found.append(await one(folder, place, isolation, wall_s))
 
     for _ in range(count):
-        with tempfile.TemporaryDirectory() as folder:
+        with tempfile.TemporaryDirectory(dir=TEMPORARY) as folder:
             async with trio.open_nursery() as nursery:
                 for place in range(at_once):
-                    nursery.start_soon(call, Path(folder).resolve(), place)
+                    nursery.start_soon(call, Path(folder), place)
     return found
 
 

@@ -7,6 +7,7 @@ trees are opened by the launcher (only host root may id-map them); anybody else'
 
 from __future__ import annotations
 
+import mmap
 import os
 import stat
 
@@ -23,6 +24,8 @@ SHARED = ("/tmp", "/var/tmp", "/dev/shm")
 """The private folders that are everybody's: with the sticky bit, as programs expect them."""
 PRIVATE = (*SHARED, HOME)
 """What a jail has of its own instead of the host's."""
+INOTIFY_INSTANCES = 32
+INOTIFY_WATCHES = 16_384
 ROOT_BYTES = 4 << 20
 SCRIPT = "/run/command"
 """Where a command's script lies, if it has one."""
@@ -174,10 +177,9 @@ def build(config: dict[str, Any], trees: Sequence[Tree]) -> None:
                 file.write(written)
     with stage("fs_confined", "proc"):
         syscalls.mount("proc", f"{top}/proc", "proc", safe | syscalls.MS_NOEXEC)
-    with stage("no_new_privileges", "nested namespaces"):
-        # In a user namespace of its own a worker would have capabilities again: over tmpfs
-        # without bound, and over file capabilities that are valid on the host's disk.
-        _write(f"{top}/proc/sys/user/max_user_namespaces", "0")
+    with stage("no_new_privileges", "own limits"):
+        for name, value in _own_limits(config).items():
+            _write(f"{top}/proc/sys/{name}", str(value))
     with stage("fs_confined", "proc masks"):
         _mask_proc(top)
     with stage("disk_limited", "scratch"):
@@ -204,6 +206,23 @@ def _open_device(name: str) -> Tree:
     tree = open_tree(entry, None)
     assert tree is not None
     return tree
+
+
+def _own_limits(config: dict[str, Any]) -> dict[str, int]:
+    """What the jail's own namespaces allow, as sysctls that its worker cannot write."""
+    limits = {
+        # In a user namespace of its own a worker would have capabilities again: over tmpfs
+        # without bound, and over file capabilities that are valid on the host's disk.
+        "user/max_user_namespaces": 0,
+        # What it takes of these is taken from the supervisor's own budget (inotify(7)).
+        "user/max_inotify_instances": INOTIFY_INSTANCES,
+        "user/max_inotify_watches": INOTIFY_WATCHES,
+    }
+    if "ipc_namespace" in config["layers"] and os.geteuid() == ids.INIT_ID:
+        # A segment that nobody has attached is in no process's memory: so all of them together.
+        # Only who has the namespace's uid 0 may; elsewhere the reaper looks at them.
+        limits["kernel/shmall"] = config["limits"]["memory_bytes"] // mmap.PAGESIZE
+    return limits
 
 
 def _mask_proc(top: str) -> None:

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     import _socket
     from typing import Any
 
+SEGMENTS_MS = 100
+"""How often a reaper looks at shared memory segments, where no limit bounds them."""
 FILE_SCAN_S = 0.5
 CLOCK_S = 1.0
 """How coarse a file's time stamp may be."""
@@ -64,8 +66,9 @@ class Reaper:
         wanted = {self._config["fds"][name] for name in self.LIFELINES}
         for fd in (self._wakeup, self._filters.fileno(), *wanted):
             self._poller.register(fd, select.POLLIN)
+        timeout_ms = SEGMENTS_MS if self._config.get("watches_segments") else None
         while True:
-            for fd, event in self._poller.poll():
+            for fd, event in self._poller.poll(timeout_ms):
                 if fd in wanted:
                     self.end_all()
                     return
@@ -78,6 +81,22 @@ class Reaper:
                     self._take_listener()
             if self.reap():
                 return
+            if timeout_ms is not None and self._segments_are_over():
+                self.end_all()
+                return
+
+    def _segments_are_over(self) -> bool:
+        """Whether the jail's shared memory segments alone take more than it may have.
+
+        One that nobody has attached is in no process's memory, so no watch from outside sees it
+        (proc_sysvipc(5): the last two columns are resident and swapped bytes).
+        """
+        with open("/proc/sysvipc/shm") as file:
+            used = sum(sum(map(int, line.split()[-2:])) for line in file.readlines()[1:])
+        if used <= self._config["limits"]["memory_bytes"]:
+            return False
+        self._report.send("segments", memory_bytes=used)
+        return True
 
     LIFELINES: tuple[str, ...] = ("liveness", "launcher")
     """The pipes whose end, or a byte through them, is the end of the jail."""

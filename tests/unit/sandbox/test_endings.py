@@ -83,6 +83,26 @@ RECOGNISED: list[tuple[str, str, Evidence]] = [
     ("the folder to run in is missing", "tool_error", command(cwd_errno=errno.ENOENT)),
     ("the command could not be started", "tool_error", command(exec_errno=errno.ENOENT)),
     (
+        "kernel: a call of the filter's",
+        "syscall_blocked",
+        command(status=killed(signal.SIGKILL), blocked={"call": "20", "machine": "i386"}),
+    ),
+    (
+        "kernel: a call of the filter's",
+        "syscall_blocked",
+        evidence(status=killed(signal.SIGSYS), filter_kills=True, frame=None),
+    ),
+    (
+        "kernel: the cgroup's memory limit",
+        "memory_exceeded",
+        command(status=exited(1), oom_kills=1),
+    ),
+    (
+        "kernel: the cgroup's memory limit",
+        "memory_exceeded",
+        command(status=None, segments_bytes=65 * MIB),
+    ),
+    (
         "kernel: RLIMIT_CPU",
         "cpu_time_exceeded",
         evidence(status=killed(signal.SIGXCPU), leader_cpu_s=1.96),
@@ -119,6 +139,7 @@ RECOGNISED: list[tuple[str, str, Evidence]] = [
     ("what the frame says", "file_size_exceeded", evidence(frame=said(errno=errno.EFBIG))),
     ("what the frame says", "disk_exceeded", evidence(frame=said(scratch_full="bytes"))),
     ("what the frame says", "processes_exceeded", evidence(frame=said(processes=True))),
+    ("what the frame says", "processes_exceeded", evidence(frame=said(), processes_refused=1)),
     ("what the frame says", "protocol_error", evidence(frame={"ok": True})),
     ("what the frame says", "protocol_error", evidence(frame={})),
 ]
@@ -169,6 +190,26 @@ NEAR_MISSES: list[tuple[str, str, str, Evidence]] = [
         "a command's exit code is data",
         "value",
         command(status=exited(127)),
+    ),
+    # SIGSYS is also what a handler can send itself.
+    (
+        "kernel: a call of the filter's",
+        "the leader's signal",
+        "crashed",
+        evidence(status=killed(signal.SIGSYS), frame=None),
+    ),
+    (
+        "kernel: a call of the filter's",
+        "the leader's signal",
+        "crashed",
+        evidence(status=killed(signal.SIGKILL), filter_kills=True, frame=None),
+    ),
+    # Refused forks are no harm to one that succeeds all the same.
+    (
+        "kernel: the cgroup's memory limit",
+        "what the frame says",
+        "value",
+        evidence(processes_refused=3),
     ),
     # The signals of a limit, raised by the handler itself long before the limit.
     (
@@ -417,8 +458,32 @@ def test_confinement_that_failed_names_guarantee_stage_errno_and_fix() -> None:
         "namespaces",
         "EPERM",
     )
-    assert "user namespaces" in failure.fix
+    assert "CLONE_NEWUSER" in failure.fix or "user namespaces" in failure.fix
     assert failure.remedy == failure.fix
+    assert failure.message.startswith(failure.fix)
+
+
+def test_a_blocked_call_is_named_where_the_init_saw_it() -> None:
+    """ "Unknown" leaves an author with a bisection."""
+    blocked = {"call": "execve", "machine": "x32"}
+    seen = classify(command(status=killed(signal.SIGKILL), blocked=blocked)).failure
+    assert isinstance(seen, failures.SyscallBlocked)
+    assert (seen.call, seen.machine) == ("execve", "x32")
+    assert "execve (x32)" in seen.message
+    unseen = classify(command(status=killed(signal.SIGSYS), filter_kills=True)).failure
+    assert isinstance(unseen, failures.SyscallBlocked)
+    assert (unseen.call, unseen.machine) == ("unknown", "unknown")
+
+
+def test_memory_that_a_cgroup_held_says_so() -> None:
+    """A sampler's word and a bound are worth differently."""
+    e = command(oom_kills=2, peak_memory_bytes=64 * MIB, memory_from="cgroup")
+    by_kernel = classify(e).failure
+    assert isinstance(by_kernel, failures.MemoryExceeded)
+    assert (by_kernel.evidence, by_kernel.peak_bytes) == ("cgroup", 64 * MIB)
+    segments = classify(command(status=None, segments_bytes=70 * MIB)).failure
+    assert isinstance(segments, failures.MemoryExceeded)
+    assert (segments.evidence, segments.peak_bytes) == ("watch", 70 * MIB)
 
 
 def test_memory_says_who_saw_it_and_the_larger_peak() -> None:
@@ -628,6 +693,12 @@ EVIDENCE = st.builds(
     broke=st.none() | st.text(max_size=4),
     confined=st.booleans(),
     exec_errno=st.none() | st.integers(1, 133),
+    blocked=st.none() | st.just({"call": "20", "machine": "i386"}),
+    filter_kills=st.booleans(),
+    oom_kills=st.integers(0, 2),
+    segments_bytes=SIZES,
+    processes_refused=st.integers(0, 2),
+    memory_from=st.sampled_from(["watch", "cgroup"]),
     status=STATUS,
     init_status=STATUS,
     stage=st.sampled_from(["start", "import", "run", "unknown"]),

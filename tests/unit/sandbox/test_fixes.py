@@ -18,6 +18,7 @@ FALLBACK = fix_for({})
         ({"stage": "namespaces", "errno": "EINVAL"}, "--isolation container", "5.12"),
         ({"stage": "proc", "errno": "EPERM"}, "procMount", "--isolation container"),
         ({"stage": "root", "errno": "EACCES"}, "apparmor=unconfined", "apparmor_restrict"),
+        ({"stage": "own limits", "errno": "EACCES"}, "--isolation container", "5.19"),
         ({"stage": "landlock", "errno": "ENOSYS"}, "6.12", "--isolation standard"),
         ({"stage": "seccomp"}, "CONFIG_SECCOMP_FILTER", "CONFIG_SECCOMP_FILTER"),
         ({"stage": "cgroup"}, "/sys/fs/cgroup", "Delegate=yes"),

@@ -226,7 +226,7 @@ def test_a_scope_of_a_service_manager_is_for_who_insists() -> None:
 @pytest.mark.parametrize("level", LEVELS)
 def test_a_host_with_nothing_gets_nothing(level: str) -> None:
     """There is no mode that runs the call all the same."""
-    assert refused(spec(level), NOTHING)
+    assert refused(spec(level), NOTHING).lack.cause
     waived = tuple(g for g in GUARANTEES if g not in NEVER_WAIVED)
     assert refused(spec(level, waive=waived), NOTHING).guarantee in NEVER_WAIVED
 

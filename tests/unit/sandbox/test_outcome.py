@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import types
 
-from toolcell_sandbox.outcome import HELD, Receipt, Usage
+from toolcell_sandbox.outcome import Receipt, Usage
+
+HELD = {"tree_killed": "pid namespace", "fds_closed": "close_range"}
 
 
 def test_a_receipt_without_proof_claims_nothing() -> None:
