@@ -58,8 +58,6 @@ class Offer:
     landlock_abi: int = 0
     names: Mapping[str, str] = field(default_factory=dict)
     """What a receipt calls a layer that comes in kinds, such as "cgroup v1"."""
-    on_request: frozenset[str] = frozenset()
-    """Layers that cost much, such as a scope of a service manager's: for levels that insist."""
 
     def without(self, *layers: str, errno: str = "EPERM") -> Offer:
         """The same host with these layers off."""
@@ -335,8 +333,6 @@ def _held_by(
     insisted = HARDENED_BY.get(guarantee) if spec.isolation == "hardened" else None
     for said, layers in MEANS[way].get(guarantee, ()):
         if insisted is not None and insisted not in layers:
-            continue
-        if insisted is None and layers & offer.on_request:
             continue
         if all(offer.has(layer) for layer in layers):
             kinds = {layer: offer.names.get(layer, layer) for layer in layers}

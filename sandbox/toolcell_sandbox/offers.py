@@ -13,7 +13,8 @@ import functools
 import json
 import os
 import subprocess
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 
 import trio
 
@@ -23,6 +24,8 @@ from .guarantees import Lack, Offer
 
 _PROBE = os.path.join(os.path.dirname(os.path.realpath(__file__)), "_child", "probe.py")
 PROBE_S = 20.0
+_TRIED_BYTES = 64 << 20
+_TRIED_PROCESSES = 64
 
 _assumed: contextvars.ContextVar[Offer | None] = contextvars.ContextVar("offer", default=None)
 
@@ -60,13 +63,16 @@ def look(*, thorough: bool = False) -> Offer:
     lacks: dict[str, Lack] = {}
     names: dict[str, str] = {}
     found = cgroup.offered()
+    unmade = None if found.bus is None else why_no_scope(found)
     for layer, mechanism in (
         ("cgroup_memory", found.memory),
         ("cgroup_pids", found.pids),
         ("cgroup_cpu", found.cpu),
     ):
-        if mechanism is None:
-            cause = found.why.get(layer.removeprefix("cgroup_"), "no control group is delegated")
+        if mechanism is None or unmade is not None:
+            cause = unmade or found.why.get(
+                layer.removeprefix("cgroup_"), "no control group is delegated"
+            )
             lacks[layer] = Lack(stage="cgroup", cause=cause)
         else:
             names[layer] = mechanism
@@ -83,12 +89,39 @@ def look(*, thorough: bool = False) -> Offer:
         lacks["limited_uid"] = Lack(stage="ids", cause=cause)
     if thorough:
         lacks |= _tried()
-    return Offer(
-        lacks=lacks,
-        landlock_abi=landlock.abi(),
-        names=names,
-        on_request=frozenset(names) if found.bus is not None else frozenset(),
-    )
+    return Offer(lacks=lacks, landlock_abi=landlock.abi(), names=names)
+
+
+def why_no_scope(
+    found: cgroup.CgroupOffer, make: Callable[..., cgroup.Group] = cgroup.make
+) -> str | None:
+    """Why the service manager gives this process no scope; None when it has given one.
+
+    Tried once, around a child that only waits: a manager that is there may still refuse, and
+    then limits are watched, rather than every call refused.
+    """
+    argv = [host.EXECUTABLE, "-I", "-S", "-c", "import sys; sys.stdin.read()"]
+    causes: list[str] = []
+
+    async def adopt(group: cgroup.Group, pid: int) -> None:
+        try:
+            await group.adopt(pid)
+        except cgroup.NotMade as error:
+            causes.append(error.cause)
+
+    with subprocess.Popen(
+        argv, stdin=subprocess.PIPE, env=host.base_environment(), cwd="/"
+    ) as held:
+        try:
+            with make(found, memory_bytes=_TRIED_BYTES, processes=_TRIED_PROCESSES) as group:
+                # A loop of its own, whether or not one runs in this thread.
+                thread = threading.Thread(target=trio.run, args=(adopt, group, held.pid))
+                thread.start()
+                thread.join()
+                held.kill()
+        finally:
+            held.kill()
+    return causes[0] if causes else None
 
 
 def _tried() -> dict[str, Lack]:

@@ -214,15 +214,6 @@ def test_without_a_cgroup_the_receipt_says_watch() -> None:
     assert promised(spec()).held["memory_limited"] == "cgroup v2"
 
 
-def test_a_scope_of_a_service_manager_is_for_who_insists() -> None:
-    """Ten milliseconds and a unit in the log for each call is not what `standard` asks for."""
-    offer = dataclasses.replace(
-        WHOLE, on_request=frozenset({"cgroup_memory", "cgroup_pids", "cgroup_cpu"})
-    )
-    assert promised(spec(), offer).held["memory_limited"] == "watch"
-    assert promised(spec("hardened"), offer).held["memory_limited"] == "cgroup v2"
-
-
 @pytest.mark.parametrize("level", LEVELS)
 def test_a_host_with_nothing_gets_nothing(level: str) -> None:
     """There is no mode that runs the call all the same."""
