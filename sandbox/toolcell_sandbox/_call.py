@@ -83,6 +83,7 @@ async def run_in_jail(
             group = held.enter_context(limited(agreed, spec.limits))
             launch = Launch(handler, spec, agreed, held, group=group, feeds=stdin is not None)
         except cgroup.NotMade as error:
+            offers.forget()
             return jail.refused(_not_made(error))
         except Contained as error:
             return jail.refused(error.facts)

@@ -35,6 +35,7 @@ __all__ = [
     "NotMade",
     "Place",
     "Scope",
+    "forget",
     "make",
     "offer",
     "offered",
@@ -59,6 +60,12 @@ def offered() -> CgroupOffer:
             _offered[pid] = offer()
             sweep_groups(_offered[pid])
         return _offered[pid]
+
+
+def forget() -> None:
+    """Look again next time: a group that was given to this process may have been taken away."""
+    with _lock:
+        _offered.clear()
 
 
 def sweep() -> tuple[str, ...]:

@@ -92,6 +92,13 @@ def look(*, thorough: bool = False) -> Offer:
     return Offer(lacks=lacks, landlock_abi=landlock.abi(), names=names)
 
 
+def forget() -> None:
+    """Look again next time, after a layer that was promised could not be had."""
+    look.cache_clear()
+    _looked.clear()
+    cgroup.forget()
+
+
 def why_no_scope(
     found: cgroup.CgroupOffer, make: Callable[..., cgroup.Group] = cgroup.make
 ) -> str | None:

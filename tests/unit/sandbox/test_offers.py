@@ -52,6 +52,14 @@ def test_this_host_is_looked_at_once_and_says_what_it_lacks() -> None:
     assert all(lack.cause for lack in found.lacks.values())
 
 
+def test_a_host_that_changed_is_looked_at_again() -> None:
+    """A group that an operator took away would fail every call until a restart."""
+    before = offers.look()
+    offers.forget()
+    assert offers.look() is not before
+    assert offers.look() == before
+
+
 def test_a_thorough_look_tries_what_a_jail_is_built_of() -> None:
     """On this machine nothing refuses it; the control is a host of the test's own elsewhere."""
     assert offers.look(thorough=True).lacks.keys() == offers.look().lacks.keys()
