@@ -116,6 +116,13 @@ _ROWS: Final[tuple[tuple[frozenset[str], frozenset[str] | None, str | None, str,
         f"nor /etc/subuid names ({ids.RANGE} in a row for each jail), with a writable /run",
     ),
     (
+        frozenset({"open", "group"}),
+        frozenset({"ENOSYS", "EPERM"}),
+        None,
+        "run toolcell outside of a jail, its own or another: this process is filtered itself",
+        "run toolcell outside of a jail, its own or another: this process is filtered itself",
+    ),
+    (
         frozenset({"workspace", "open", "cwd"}),
         None,
         None,

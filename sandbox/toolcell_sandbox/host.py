@@ -156,8 +156,11 @@ def id_base() -> int | None:
 
 
 def _is_host_root() -> bool:
-    with open("/proc/self/uid_map") as file:
-        inside, outside, _ = file.readline().split()
+    try:
+        with open("/proc/self/uid_map") as file:
+            inside, outside, _ = file.readline().split()
+    except OSError:
+        return False  # Without /proc nobody can say so.
     return inside == outside == "0"
 
 

@@ -17,7 +17,7 @@ import select
 import signal
 import stat
 
-from . import contained, ids, init, mounts, syscalls
+from . import contained, ids, init, mounts, rlimits, syscalls
 from .cgroups import enter_cgroups
 from .report import Report, StageFailed, stage
 
@@ -64,8 +64,8 @@ def _follow_supervisor(config: dict[str, Any]) -> None:
         os.umask(0o022)
     # Under memory pressure the kernel ends a jail before it ends its supervisor, and the worker,
     # which raises its own to the most there is, before what watches over it.
-    with stage("memory_limited", "oom_score_adj"), open("/proc/self/oom_score_adj", "w") as file:
-        file.write("500")
+    with stage("memory_limited", "oom_score_adj"):
+        rlimits.raise_oom_score(500)
 
 
 def _jail(config: dict[str, Any], report: Report) -> None:

@@ -77,8 +77,8 @@ def _confine(
     with stage("no_new_privileges", "capabilities"):
         syscalls.drop_capabilities()
         syscalls.prctl(syscalls.PR_SET_DUMPABLE, 1)
-    with stage("memory_limited", "oom_score_adj"), open("/proc/self/oom_score_adj", "w") as file:
-        file.write("1000")
+    with stage("memory_limited", "oom_score_adj"):
+        rlimits.raise_oom_score(1000)
     with stage("ipc_private", "keyring"):
         syscalls.forget_session_keyring(may_be_refused=not has_namespaces)
     with stage("tree_killed", "session"):
