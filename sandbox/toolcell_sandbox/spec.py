@@ -57,8 +57,8 @@ _SIZES = (
 class Limits:
     """What one call may use. Sizes are bytes, or text such as "64M"; times are seconds.
 
-    `cpu_s` bounds each process by RLIMIT_CPU and the whole tree by the watch. `processes`
-    counts threads too (RLIMIT_NPROC, getrlimit(2)). `head_bytes` and `tail_bytes` are kept
+    `cpu_s` bounds the whole tree, by the watch or its control group's figure, with a wider
+    RLIMIT_CPU for each process behind it. `processes` counts threads too (RLIMIT_NPROC, getrlimit(2)). `head_bytes` and `tail_bytes` are kept
     of each of stdout and stderr; what lies between is counted and dropped.
 
     Raises:

@@ -30,9 +30,9 @@ def apply(limits: dict[str, Any], *, extra_processes: int) -> None:
     _lower(resource.RLIMIT_FSIZE, limits["file_size_bytes"])
     _lower(resource.RLIMIT_NPROC, limits["processes"] + extra_processes)
     if limits["cpu_s"] is not None:
-        # At the soft limit SIGXCPU, which can be caught; at the hard one SIGKILL, which cannot.
-        whole_s = max(1, -int(-limits["cpu_s"] // 1))
-        _lower(resource.RLIMIT_CPU, whole_s, whole_s + 1)
+        # Behind the watch, which is exact: the kernel counts this one by clock ticks, and on a
+        # busy machine a process pays for whole ticks of which it had a part.
+        _lower(resource.RLIMIT_CPU, 2 * max(1, -int(-limits["cpu_s"] // 1)) + 5)
 
 
 def raise_oom_score(wanted: int) -> None:
