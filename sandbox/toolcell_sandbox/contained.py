@@ -10,7 +10,6 @@ from contextlib import ExitStack
 from typing import Any
 
 from . import host
-from ._child.remove import remove_tree
 from .spec import JailSpec
 
 _READ_FILES = ("/etc/passwd", "/etc/group", "/etc/nsswitch.conf", "/etc/hosts")
@@ -29,7 +28,7 @@ def configuration(told: Mapping[str, Any], spec: JailSpec, held: ExitStack) -> d
     """The configuration `told`, for a jail whose root is the host's own.
 
     Makes the jail's folders below a new one of the temporary folder. Its init removes them,
-    also when the supervisor is gone by then; what is left when `held` is closed goes with it.
+    also when the supervisor is gone by then; only where none was started, `held` does.
 
     Raises:
         Contained: something that must stay read-only lies in what the jail may write.
@@ -42,7 +41,7 @@ def configuration(told: Mapping[str, Any], spec: JailSpec, held: ExitStack) -> d
                 cause = f"{entry['path']} has to stay read-only, and lies in {top}"
                 raise Contained("fs_confined", cause)
     place = os.path.realpath(tempfile.mkdtemp(prefix="toolcell-"))
-    held.callback(_remove, place)
+    held.callback(_remove_unused, place)
     home, temporary, work = (os.path.join(place, name) for name in ("home", "tmp", "work"))
     private = [home, temporary]
     more: dict[str, Any] = {}
@@ -53,12 +52,15 @@ def configuration(told: Mapping[str, Any], spec: JailSpec, held: ExitStack) -> d
         more["cwd"] = os.path.normpath(os.path.join(work, folder))
     for path in private:
         os.mkdir(path, 0o700)
+        # Later ones first, and nothing that a jail has put there.
+        held.callback(_remove_unused, path)
     handler = dict(told["handler"])
     read_files = [*_READ_FILES, *told["files"]]
     if handler.get("script") is not None:
         script = os.path.join(place, "command")
         handler["argv"] = [*handler["argv"][:-1], script]
         open(script, "wb").close()
+        held.callback(_remove_unused, script)
         read_files.append(script)
     return {
         **told,
@@ -98,6 +100,9 @@ def _processes_of(uid: int) -> int:
     return count
 
 
-def _remove(place: str) -> None:
+def _remove_unused(path: str) -> None:
     with contextlib.suppress(OSError):
-        remove_tree(place)
+        if os.path.isdir(path):
+            os.rmdir(path)
+        elif os.path.getsize(path) == 0:
+            os.unlink(path)

@@ -34,7 +34,9 @@ _assumed: contextvars.ContextVar[Offer | None] = contextvars.ContextVar("offer",
 def assume(offer: Offer) -> Iterator[None]:
     """Inside, calls are made as on a host that offers this; for tests, and for `doctor`.
 
-    Jails are then built with what is offered only: a layer that is left out is really off.
+    What jails are then built with is what is offered: network and ipc namespaces, Landlock,
+    seccomp and control groups that are left out are really off. Of the rest, which every jail is
+    made of, it is only the promise that is missing: such a call is refused.
     """
     token = _assumed.set(offer)
     try:

@@ -58,8 +58,9 @@ class Limits:
     """What one call may use. Sizes are bytes, or text such as "64M"; times are seconds.
 
     `cpu_s` bounds the whole tree, by the watch or its control group's figure, with a wider
-    RLIMIT_CPU for each process behind it. `processes` counts threads too (RLIMIT_NPROC, getrlimit(2)). `head_bytes` and `tail_bytes` are kept
-    of each of stdout and stderr; what lies between is counted and dropped.
+    RLIMIT_CPU for each process behind it. `processes` counts threads too (RLIMIT_NPROC,
+    getrlimit(2)). `head_bytes` and `tail_bytes` are kept of each of stdout and stderr; what lies
+    between is counted and dropped.
 
     Raises:
         ValueError: a value is negative, not finite, or of the wrong type.

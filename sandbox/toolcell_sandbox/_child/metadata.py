@@ -12,7 +12,10 @@ names a path to the init, which does it in the caller's place, where the caller 
 What changes meanwhile in the caller's memory or on its path changes nothing: the words are read
 once, and the file is judged by the descriptor that is then used. A call by descriptor is asked
 about too: a file that could be opened to be read is not one that may be changed. The init has no
-capabilities either.
+capabilities either, and a Landlock domain of its own keeps it from others' entries in /proc.
+
+Answers are the kernel's own, but for descriptors by O_PATH, which serve here by themselves too,
+and for a caller whose memory cannot be read (PR_SET_DUMPABLE 0): EACCES.
 """
 
 from __future__ import annotations
@@ -37,6 +40,7 @@ PATH_MAX = 4096
 _PAGE = 4096
 AT_SYMLINK_NOFOLLOW = 0x100
 AT_EMPTY_PATH = 0x1000
+_OWN_DESCRIPTOR = b"/proc/self/fd/"
 _OF_TIMESPECS = 32
 _OF_TIMEVALS = 32
 _OF_UTIMBUF = 16
@@ -63,7 +67,8 @@ class Metadata:
                 os.close(call.file)
         except OSError as error:
             seccomp.answer(self._listener, blocked, error.errno or errno.EPERM)
-        except (ValueError, struct.error):
+        except (ValueError, OverflowError):
+            # Python's own refusals of what was told: they must not end the init.
             seccomp.answer(self._listener, blocked, errno.EINVAL)
         else:
             seccomp.answer(self._listener, blocked, 0)
@@ -85,12 +90,23 @@ class _Call:
         self._listener = listener
         folder_at, path_at = names
         self.flags = flags if isinstance(flags, int) else self.argument(int(flags[-1]))
-        address = 0 if path_at is None else blocked.arguments[path_at]
-        path = self._text(address) if address else b""
+        if self.flags & ~(AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH):
+            raise OSError(errno.EINVAL, "no such flag")
         folder = syscalls.AT_FDCWD if folder_at is None else self.argument(folder_at)
-        by_descriptor = not address and folder_at is not None
-        if not path and not by_descriptor and not self.flags & AT_EMPTY_PATH:
-            raise FileNotFoundError(errno.ENOENT, "an empty path")
+        path = b""
+        if self._has_no_path(folder, path_at):
+            if self.flags:
+                raise OSError(errno.EINVAL, "flags are for paths")
+            if folder < 0:
+                raise OSError(errno.EBADF, "no such descriptor")
+        else:
+            path = self._text(blocked.arguments[path_at or 0])
+            if not path and not self.flags & AT_EMPTY_PATH:
+                raise FileNotFoundError(errno.ENOENT, "an empty path")
+            number = path.removeprefix(_OWN_DESCRIPTOR)
+            if number != path and number.isdigit() and not self.flags & AT_SYMLINK_NOFOLLOW:
+                # How C libraries say AT_EMPTY_PATH or AT_SYMLINK_NOFOLLOW where a kernel does not.
+                folder, path = int(number), b""
         self.file = self._open(folder, path)
         try:
             where = os.readlink(f"/proc/self/fd/{self.file}")
@@ -104,6 +120,13 @@ class _Call:
     def name(self) -> str:
         """A name of the very file that was opened: this process's own, so no race."""
         return f"/proc/self/fd/{self.file}"
+
+    def _has_no_path(self, folder: int, path_at: int | None) -> bool:
+        """Whether the descriptor alone is meant; utimensat(2) says so by a null pointer."""
+        if path_at is None:
+            return True
+        is_null = not self._blocked.arguments[path_at]
+        return is_null and folder != syscalls.AT_FDCWD and self._blocked.call in _MAY_LACK_PATH
 
     def argument(self, place: int) -> int:
         """An argument as the kernel takes it: a signed 32-bit number."""
@@ -124,6 +147,10 @@ class _Call:
             return os.pread(fd, size, address)
         except OverflowError as error:
             raise OSError(errno.EFAULT, "no such address") from error
+        except OSError as error:
+            if error.errno == errno.EIO:  # How /proc says that nothing is mapped there.
+                raise OSError(errno.EFAULT, "no such address") from error
+            raise
         finally:
             os.close(fd)
 
@@ -143,7 +170,10 @@ class _Call:
     def _open(self, folder: int, path: bytes) -> int:
         is_cwd = folder == syscalls.AT_FDCWD
         base = f"/proc/{self._blocked.pid}/{'cwd' if is_cwd else f'fd/{folder}'}"
-        start = os.open("/" if path.startswith(b"/") else base, os.O_PATH | os.O_CLOEXEC)
+        try:
+            start = os.open("/" if path.startswith(b"/") else base, os.O_PATH | os.O_CLOEXEC)
+        except FileNotFoundError as error:
+            raise OSError(errno.EBADF, "no such descriptor") from error
         try:
             if not seccomp.still_waits(self._listener, self._blocked):
                 raise ProcessLookupError(errno.ESRCH, "the caller is gone")
@@ -165,7 +195,12 @@ def _change_mode(place: int) -> Act:
 
 
 def _change_owner(uid_at: int) -> Act:
-    return lambda call: os.chown(call.name, call.argument(uid_at), call.argument(uid_at + 1))
+    def act(call: _Call) -> None:
+        uid, gid = call.argument(uid_at), call.argument(uid_at + 1)
+        # Ids have no sign, but for the one that leaves what is there.
+        os.chown(call.name, *(n if n >= -1 else n + (1 << 32) for n in (uid, gid)))
+
+    return act
 
 
 def _set_times(place: int, size: int, as_timespecs: Callable[[bytes], bytes]) -> Act:
@@ -196,6 +231,7 @@ def _as_told(told: bytes) -> bytes:
     return told
 
 
+_MAY_LACK_PATH = ("futimesat", "utimensat")
 CALLS: dict[str, tuple[Names, str | int, Act]] = {
     # name: where the descriptor and the path stand, the flags or where they stand, what is done.
     "chmod": ((None, 0), 0, _change_mode(1)),

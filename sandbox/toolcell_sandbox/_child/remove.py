@@ -2,65 +2,71 @@
 
 from __future__ import annotations
 
-import contextlib
+import errno
+import itertools
 import os
 import stat
+import time
 
 _FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_BATCH = 1_000
+"""Entries that are looked at in one go: a folder may hold millions."""
 
 
-def remove_tree(path: str) -> None:
+def remove_tree(path: str, *, within_s: float | None = None) -> bool:
     """Remove `path` and all below it; no symlink is followed, and nothing in it is opened.
 
     Each folder's content is moved up to the top before the folder is removed: so a tree of any
-    depth costs three descriptors and no recursion, and none of its long names is ever used.
+    depth costs a few descriptors and no recursion, and none of its long names is ever used.
+    False when it is not done within `within_s`: go on by calling it again.
 
     Raises:
         OSError: something stays, such as a file that was made immutable from outside.
     """
+    deadline = None if within_s is None else time.monotonic() + within_s
+    if not stat.S_ISDIR(os.lstat(path).st_mode):
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path)
     os.chmod(path, 0o700)
     top = os.open(path, _FLAGS)
     try:
-        moved = 0
-        while names := os.listdir(top):
-            for name in names:
-                if not stat.S_ISDIR(os.lstat(name, dir_fd=top).st_mode):
-                    os.unlink(name, dir_fd=top)
-                    continue
-                # No process is left that could put a link here by now.
-                os.chmod(name, 0o700, dir_fd=top)
-                moved = _lift(top, name, moved)
-                os.rmdir(name, dir_fd=top)
+        # Not from 0: what an earlier attempt has moved up has such names already.
+        names = itertools.count(time.monotonic_ns())
+        while batch := _batch(top):
+            for entry in batch:
+                if deadline is not None and time.monotonic() > deadline:
+                    return False
+                if not entry.is_dir(follow_symlinks=False):
+                    os.unlink(entry.name, dir_fd=top)
+                elif _lift(top, entry.name, names, deadline):
+                    os.rmdir(entry.name, dir_fd=top)
     finally:
         os.close(top)
     os.rmdir(path)
+    return True
 
 
-def _lift(top: int, name: str, moved: int) -> int:
-    """Move what is in a folder up to the top, under names that nothing there has."""
+def _batch(folder: int) -> list[os.DirEntry[str]]:
+    with os.scandir(folder) as entries:
+        return list(itertools.islice(entries, _BATCH))
+
+
+def _lift(top: int, name: str, names: itertools.count[int], deadline: float | None) -> bool:
+    """Move the folders in a folder up to the top, and remove the rest; whether it is empty."""
+    # No process is left that could put a link here by now.
+    os.chmod(name, 0o700, dir_fd=top)
     folder = os.open(name, _FLAGS, dir_fd=top)
     try:
-        for inner in os.listdir(folder):
-            kind = os.lstat(inner, dir_fd=folder).st_mode
-            if not stat.S_ISDIR(kind):
-                os.unlink(inner, dir_fd=folder)
-                continue
-            # A folder that is moved has its `..` rewritten: that needs to write to it.
-            os.chmod(inner, 0o700, dir_fd=folder)
-            while True:
-                moved += 1
-                with contextlib.suppress(FileExistsError, NotADirectoryError):
-                    if not _is_there(f"{moved}", top):
-                        os.rename(inner, f"{moved}", src_dir_fd=folder, dst_dir_fd=top)
-                        break
+        while batch := _batch(folder):
+            for entry in batch:
+                if deadline is not None and time.monotonic() > deadline:
+                    return False
+                if entry.is_dir(follow_symlinks=False):
+                    # A folder that is moved has its `..` rewritten: that needs to write to it.
+                    os.chmod(entry.name, 0o700, dir_fd=folder)
+                    place = f"{next(names)}"
+                    os.rename(entry.name, place, src_dir_fd=folder, dst_dir_fd=top)
+                else:
+                    os.unlink(entry.name, dir_fd=folder)
     finally:
         os.close(folder)
-    return moved
-
-
-def _is_there(name: str, folder: int) -> bool:
-    try:
-        os.lstat(name, dir_fd=folder)
-    except FileNotFoundError:
-        return False
     return True

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import functools
 import os
 import struct
 
@@ -38,6 +39,9 @@ _NOTIFICATION = struct.Struct("=QIIiIQ6Q")
 _SECCOMP = {"x86_64": 317, "aarch64": 277}
 _SET_MODE_FILTER = 1
 _TSYNC, _NEW_LISTENER, _TSYNC_ESRCH = 1, 8, 16
+_WAIT_KILLABLE_RECV = 32
+"""A call that was read is broken off by no signal but a deadly one (Linux 5.19): chmod(2) and its
+kin never answer EINTR, and programs do not expect it."""
 
 _AUDIT_ARCH = {"x86_64": 0xC000_003E, "aarch64": 0xC000_00B7}
 _MACHINES = {
@@ -143,7 +147,21 @@ def install(program: Program, *, listener: bool) -> int | None:
     """
     packed = ctypes.create_string_buffer(b"".join(struct.pack("=HBBI", *step) for step in program))
     header = ctypes.create_string_buffer(struct.pack("@HP", len(program), ctypes.addressof(packed)))
-    flags = _TSYNC | (_NEW_LISTENER | _TSYNC_ESRCH if listener else 0)
+    if listener:
+        flags = _TSYNC | _NEW_LISTENER | _TSYNC_ESRCH
+        try:
+            return _set_filter(flags | _WAIT_KILLABLE_RECV, header)
+        except OSError as error:
+            if error.errno != errno.EINVAL:
+                raise
+            return _set_filter(flags, header)
+    result = _set_filter(_TSYNC, header)
+    if result:
+        raise OSError(errno.ESRCH, f"thread {result} cannot be filtered", "seccomp")
+    return None
+
+
+def _set_filter(flags: int, header: ctypes.Array[ctypes.c_char]) -> int:
     result = int(
         ctypes.CDLL(None, use_errno=True).syscall(
             ctypes.c_long(_SECCOMP[syscalls.platform_machine()]),
@@ -154,11 +172,13 @@ def install(program: Program, *, listener: bool) -> int | None:
     )
     if result < 0:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), "seccomp")
-    if listener:
-        return result
-    if result:
-        raise OSError(errno.ESRCH, f"thread {result} cannot be filtered", "seccomp")
-    return None
+    return result
+
+
+@functools.cache
+def _names(column: int) -> dict[int | None, str]:
+    rows = syscall_table.rows("namespaces", "none")
+    return {row[1] if column == 1 else row[2]: row[0] for row in rows}
 
 
 class Blocked:
@@ -191,10 +211,8 @@ class Blocked:
         column = {"x86_64": 1, "x32": 1, "aarch64": 2}.get(self.machine)
         if column is None and self.number >= _SHARED_FROM:
             column = 1
-        for row in syscall_table.rows("namespaces", "none") if column else ():
-            if row[column or 1] == self.number:
-                return row[0]
-        return str(self.number)
+        known = _names(column) if column else {}
+        return known.get(self.number, str(self.number))
 
 
 def receive(listener_fd: int) -> Blocked | None:

@@ -93,11 +93,14 @@ PERSONALITIES = (0, 0xFFFF_FFFF)
 NEGATIVE = 0x8000_0000
 PIDFD_SIGNAL_PROCESS_GROUP = 4
 F_SETOWN, F_SETOWN_EX = 8, 15
+# F_SETLEASE, and F_SETDELEG of Linux 6.19: its owner may lease a file that was opened to be read.
+LEASES = (1024, 1040)
 
 
 _NO_NAMESPACES = any_bit(0, NEW_NAMESPACES, EPERM, ALLOW)
 _ONLY_OWN = any_bit(0, ALL & ~UNSHARE_OWN, EPERM, ALLOW)
 _PLAIN_PERSONALITY = equals(0, PERSONALITIES, ALLOW, EPERM)
+_NO_LEASES = equals(1, LEASES, EPERM, ALLOW)
 _NOT_PID_1 = equals(0, (INIT,), EPERM, ALLOW)
 
 
@@ -113,8 +116,18 @@ def _oneself_at(place: int) -> Verdict:
 
 # TIOCSTI, TIOCLINUX, TIOCCONS, TIOCSETD (ioctl_tty(2)). TIOCSETD loads line disciplines.
 TERMINAL_ATTACKS = (0x5412, 0x541C, 0x541D, 0x5423)
-# FS_IOC_SETFLAGS, FS_IOC_FSSETXATTR: attributes of a file that was opened to be read.
-ATTRIBUTES_BY_DESCRIPTOR = (0x4008_6602, 0x401C_5820)
+# FS_IOC_SETFLAGS, FS_IOC_FSSETXATTR, FS_IOC_SETVERSION, EXT4_IOC_SETVERSION,
+# FS_IOC_ENABLE_VERITY (nobody writes to that file ever again), FS_IOC_SET_ENCRYPTION_POLICY,
+# FAT_IOCTL_SET_ATTRIBUTES: attributes of a file that was opened to be read.
+ATTRIBUTES_BY_DESCRIPTOR = (
+    *(0x4008_6602, 0x401C_5820, 0x4008_7602, 0x4008_6604, 0x4080_6685, 0x800C_6613),
+    0x4004_7211,
+)
+# Btrfs makes snapshots and subvolumes below a folder that was opened to be read. Its number is
+# shared by FICLONE, FICLONERANGE and FIDEDUPERANGE, which any file system may know.
+IOCTL_TYPE, OF_BTRFS, CLONES = 0xFF00, 0x9400, (0x4004_9409, 0x4020_940D, 0xC018_9436)
+# Any socket tells the machine's interfaces and their addresses. FIOGETOWN, SIOCGPGRP, SIOCATMARK.
+OF_SOCKETS, OF_ONE_SOCKET = 0x8900, (0x8903, 0x8904, 0x8905)
 # FIOSETOWN, SIOCSPGRP: who gets a socket's signals, by a pointer.
 OWNER_BY_POINTER = (0x8901, 0x8902)
 
@@ -128,6 +141,10 @@ SOL_TCP, TCP_ULP = 6, 31
 
 _NO_TERMINAL_ATTACKS = equals(1, TERMINAL_ATTACKS, EPERM, ALLOW)
 _ONLY_UNIX = equals(0, (AF_UNIX,), ALLOW, EAFNOSUPPORT)
+# A datagram socket of a pair sends to any address: sendto(2) would reach the host's services.
+_ONLY_CONNECTED_UNIX = equals(
+    0, (AF_UNIX,), equals(1, (STREAM, SEQPACKET), ALLOW, EPERM, SOCKET_TYPE), EAFNOSUPPORT
+)
 _NO_UPPER_LAYERS = equals(1, (SOL_TCP,), equals(2, (TCP_ULP,), ENOPROTOOPT, ALLOW), ALLOW)
 _UNIX = equals(
     1,
@@ -191,7 +208,6 @@ ALLOWED: Allowed = (
             ("dup", 32, 23),
             ("dup2", 33, None),
             ("sendfile", 40, 71),
-            ("fcntl", 72, 25),
             ("flock", 73, 32),
             ("fsync", 74, 82),
             ("fdatasync", 75, 83),
@@ -561,6 +577,7 @@ JUDGED: tuple[Row, ...] = (
     ("io_getevents", 208, 4, ENOSYS, _AIO),
     ("io_pgetevents", 333, 292, ENOSYS, _AIO),
     ("io_destroy", 207, 1, ENOSYS, _AIO),
+    ("fcntl", 72, 25, _NO_LEASES, "whoever opens the file waits for the lease, up to 45 seconds"),
     ("clone", 56, 220, _NO_NAMESPACES, _NAMESPACES),
     ("clone3", 435, 435, ENOSYS, "its flags lie in memory; callers fall back to clone"),
     ("unshare", 272, 97, _ONLY_OWN, _NAMESPACES),
@@ -655,6 +672,13 @@ JUDGED: tuple[Row, ...] = (
     ("lookup_dcookie", 212, 18, ENOSYS, _GONE),
 )
 
+
+def _commands(otherwise: Verdict) -> Verdict:
+    judged = TERMINAL_ATTACKS + OWNER_BY_POINTER + ATTRIBUTES_BY_DESCRIPTOR
+    return equals(1, judged, EPERM, otherwise)
+
+
+_BTRFS = equals(1, (OF_BTRFS,), equals(1, CLONES, ALLOW, EPERM), ALLOW, IOCTL_TYPE)
 _IPC = "one namespace for the whole container: others' queues and segments, and none is gone after"
 _IPC_CALLS = (
     *("shmget", "shmat", "shmctl", "shmdt", "semget", "semop", "semtimedop", "semctl"),
@@ -685,15 +709,19 @@ PROCESS_GROUP: dict[str, tuple[Verdict, str]] = {
     "fcntl": (
         equals(
             1,
-            (F_SETOWN_EX,),
+            (F_SETOWN_EX, *LEASES),
             EPERM,
             equals(1, (F_SETOWN,), any_bit(2, NEGATIVE, EPERM, ALLOW), ALLOW),
         ),
-        "F_SETOWN of a group, F_SETOWN_EX by pointer: SIGIO to others; Landlock is the first fence",
+        "leases as everywhere; F_SETOWN of a group, F_SETOWN_EX by pointer: SIGIO to others",
     ),
     "ioctl": (
-        equals(1, TERMINAL_ATTACKS + OWNER_BY_POINTER + ATTRIBUTES_BY_DESCRIPTOR, EPERM, ALLOW),
+        _commands(_BTRFS),
         "terminals as everywhere; FIOSETOWN and SIOCSPGRP as F_SETOWN_EX; files' attributes",
+    ),
+    "socketpair": (
+        _ONLY_CONNECTED_UNIX,
+        "a datagram socket of a pair sends to any address, past the rule for socket",
     ),
     "sched_setparam": (_oneself_at(0), _OTHERS),
     "sched_setscheduler": (_oneself_at(0), _OTHERS),
@@ -708,6 +736,16 @@ PROCESS_GROUP: dict[str, tuple[Verdict, str]] = {
 }
 """What is judged otherwise where no namespace stands around the jail."""
 
+NO_NETWORK: dict[str, tuple[Verdict, str]] = {
+    "ioctl": (
+        _commands(
+            equals(1, (OF_SOCKETS,), equals(1, OF_ONE_SOCKET, ALLOW, EPERM), _BTRFS, IOCTL_TYPE)
+        ),
+        f"{PROCESS_GROUP['ioctl'][1]}; interfaces and addresses, by a pair's socket",
+    ),
+}
+"""What is judged otherwise there where the jail has no network besides."""
+
 
 def rows(way: str, network: str) -> list[Row]:
     """The whole table for one way of holding a jail and one network.
@@ -718,6 +756,8 @@ def rows(way: str, network: str) -> list[Row]:
     if (way, network) not in SOCKETS:
         raise ValueError(f"no system call table for way {way!r} with network {network!r}")
     changed = PROCESS_GROUP if way == "process_group" else {}
+    if changed and network == "none":
+        changed = {**changed, **NO_NETWORK}
     found: list[Row] = [
         (name, x86_64, aarch64, *changed.get(name, (ALLOW, reason)))
         for reason, group in ALLOWED
