@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Awaitable, Callable
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 from cyclopts import Parameter
 
 from toolcell._exits import BROKEN_PIPE, CHECK, EXEC_OURS, WRONG_CALL, Refused, exec_code, run_code
 from toolcell._given import STDIN, given, read_text
-from toolcell._options import Flags, Output, Packs
+from toolcell._options import ISOLATION, Flags, Output, Packs, level_of
 from toolcell._render import (
     print_json,
     say,
@@ -41,7 +42,8 @@ async def run(tool: ToolName, /, *arguments: Arguments, flags: Flags = _FLAGS) -
 
     A value in key=value is JSON where it parses as JSON, else text.
     Exit code: 0 success, 1 the tool failed, 2 usage, 3 the call is wrong, 4 not permitted,
-    5 a limit, 6 crashed, 7 confinement failed, 70 our own failure, 130 cancelled.
+    5 a limit, 6 crashed or ended for a blocked system call, 7 confinement failed, 70 our own
+    failure, 130 cancelled.
     """
     words = given(arguments)
     call = ToolCall(tool)
@@ -128,13 +130,14 @@ async def check(tool: ToolName, /, *arguments: Arguments, flags: Flags = _FLAGS)
 
     words = given(arguments)
 
-    async def work() -> tuple[str, Decision | FailureBase]:
+    async def work() -> tuple[str, Decision | FailureBase, dict[str, Any]]:
         async with opened(flags) as executor:
             found = executor.registry.get(tool)
             name = tool if found is None else found.name
-            return name, executor.check(tool, words.arguments(found))
+            jail = {} if found is None else executor.choices.jail_of(found)
+            return name, executor.check(tool, words.arguments(found)), jail
 
-    name, decision = await until_signalled(work)
+    name, decision, jail = await until_signalled(work)
     if not isinstance(decision, Decision):
         if flags.json:
             print_json({"schema": 1, "tool_name": name, "error": decision.to_json()})
@@ -142,10 +145,14 @@ async def check(tool: ToolName, /, *arguments: Arguments, flags: Flags = _FLAGS)
             show_failure(decision)
         return WRONG_CALL
     if flags.json:
-        more = {"remember_options": list(decision.remember_options), "remedy": decision.remedy}
+        more = {
+            "remember_options": list(decision.remember_options),
+            "remedy": decision.remedy,
+            "jail": jail,
+        }
         print_json({"schema": 1, "tool_name": name, "error": None, **decision.to_json(), **more})
     else:
-        show_decision(decision)
+        show_decision(decision, jail)
     return CHECK[decision.outcome.value]
 
 
@@ -155,7 +162,7 @@ async def tools(*, packs: Packs = _PACKS, output: Output = _OUTPUT) -> int:
     from toolcell.registry import ToolRegistry
 
     async def work() -> ToolRegistry:
-        return ToolRegistry(*builtin_tools(), *await load_tools(packs.tools))
+        return ToolRegistry(*builtin_tools(), *await load_tools(packs))
 
     try:
         known = (await until_signalled(work)).list_tools()
@@ -188,15 +195,20 @@ async def tools(*, packs: Packs = _PACKS, output: Output = _OUTPUT) -> int:
     return 0
 
 
-async def doctor(*, output: Output = _OUTPUT) -> int:
+async def doctor(
+    *, isolation: Annotated[str | None, ISOLATION] = None, output: Output = _OUTPUT
+) -> int:
     """Prove each guarantee on this host, by probes that try to break it from inside a jail.
 
-    Exit code: 0 when all hold, else 1.
+    Exit code: 0 when that level holds, else 1.
     """
     from toolcell.doctor import findings, report
 
     _refuse_choices()
-    return report(await until_signalled(findings, progress="the probes"), as_json=output.json)
+    level = level_of(isolation)
+    look = functools.partial(findings, isolation=level)
+    found = await until_signalled(look, progress="the probes")
+    return report(found, isolation=level, as_json=output.json)
 
 
 async def tour(*, output: Output = _OUTPUT) -> int:
@@ -222,7 +234,7 @@ COMMANDS: Final[dict[str, Callable[..., Awaitable[int]]]] = {
 
 
 def _refuse_choices() -> None:
-    from toolcell.executor import refuse_unknown_choices
+    from toolcell._choices import refuse_unknown_choices
 
     try:
         refuse_unknown_choices()

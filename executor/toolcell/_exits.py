@@ -36,6 +36,7 @@ RUN: Final = {
     "disk_exceeded": 5,
     "processes_exceeded": 5,
     "crashed": 6,
+    "syscall_blocked": 6,
     "confinement_failed": 7,
     "executor_error": OUR_FAILURE,
     "cancelled": CANCELLED,
@@ -51,6 +52,9 @@ EXEC: Final = {
     **dict.fromkeys(RUN, EXEC_OURS),
     **{kind: EXEC_LIMIT for kind, code in RUN.items() if code == 5},
     **{kind: EXEC_NOT_PERMITTED for kind, code in RUN.items() if code == 4},
+    # The filter ended it by SIGSYS: as a shell says of any command under one. 125 would say that
+    # the command never ran.
+    "syscall_blocked": 128 + signal.SIGSYS,
     "cancelled": CANCELLED,
 }
 """`exec`: likewise, as timeout(1) and env(1) have it; `exec_code` adds what needs evidence."""

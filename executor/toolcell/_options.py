@@ -12,7 +12,7 @@ from toolcell._exits import Refused
 
 if TYPE_CHECKING:
     from toolcell.approval import Approver
-    from toolcell_sandbox.spec import Limits
+    from toolcell_sandbox.spec import Isolation, Limits, Network, WorkspaceMode
 
 _FLAG_OF = {
     "wall_s": "--wall",
@@ -34,6 +34,33 @@ def _flag(text: str, *names: str) -> Parameter:
     return Parameter(name=names or None, help=text, negative=(), show_default=False)
 
 
+ISOLATION = _flag(
+    "The guarantees that every jail must hold: standard, hardened or container "
+    "(default: TOOLCELL_ISOLATION, else standard)."
+)
+
+
+def level_of(given: str | None) -> Isolation:
+    """An isolation level as --isolation names it.
+
+    Raises:
+        Refused: it is not offered.
+    """
+    from toolcell._choices import chosen_isolation
+
+    try:
+        return chosen_isolation(given)
+    except ValueError as error:
+        raise Refused(_flagged(error, "isolation")) from None
+
+
+def _flagged(error: ValueError, name: str) -> str:
+    """What is wrong with an option, by the name that the person typed."""
+    flag = f"--{name.replace('_', '-')}"
+    words = str(error)
+    return f"{flag}{words.removeprefix(name)}" if words.startswith(f"{name} ") else words
+
+
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class Output:
@@ -46,11 +73,20 @@ class Output:
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class Packs:
-    """What makes tools known."""
+    """What makes tools known, in jails of which level."""
 
     tools: Annotated[
         tuple[str, ...], _flag("A Python file of tools, described inside a jail. Repeatable.")
     ] = ()
+    isolation: Annotated[str | None, ISOLATION] = None
+
+    def level(self) -> Isolation:
+        """The isolation level that was named, here or by TOOLCELL_ISOLATION.
+
+        Raises:
+            Refused: it is not offered.
+        """
+        return level_of(self.isolation)
 
 
 @Parameter(name="*")
@@ -73,6 +109,29 @@ class Flags(Output, Packs):
     capture: Annotated[
         str | None, _flag("What is kept of each of stdout and stderr: half head, half tail.")
     ] = None
+    workspace_mode: Annotated[
+        str | None,
+        _flag(
+            "What a tool gets of the workspace: read_only, scratch (an empty one of its own) or "
+            "direct (changed in place). Default: direct, but read_only for a tool that only reads."
+        ),
+    ] = None
+    network: Annotated[
+        Literal["none", "loopback", "host"],
+        _flag("What a tool can reach (default: none). host asks a person each time."),
+    ] = "none"
+    read: Annotated[
+        tuple[str, ...],
+        _flag("A folder besides the workspace that tools may read. Repeatable."),
+    ] = ()
+    write: Annotated[
+        tuple[str, ...],
+        _flag("A folder besides the workspace that tools may change in place. Repeatable."),
+    ] = ()
+    waive: Annotated[
+        tuple[str, ...],
+        _flag("A guarantee that a call may do without; it then asks each time. Repeatable."),
+    ] = ()
     env: Annotated[
         tuple[str, ...],
         _flag("NAME=VALUE for the tool; NAME alone takes it from here. Repeatable."),
@@ -109,6 +168,39 @@ class Flags(Output, Packs):
             for name, flag in _FLAG_OF.items():
                 message = message.replace(name, flag)
             raise Refused(message) from None
+
+    def mode(self) -> WorkspaceMode | None:
+        """The workspace mode that was named.
+
+        Raises:
+            Refused: it is not offered.
+        """
+        from toolcell._choices import chosen_mode
+
+        try:
+            return chosen_mode(self.workspace_mode)
+        except ValueError as error:
+            raise Refused(_flagged(error, "workspace_mode")) from None
+
+    def reach(self) -> Network:
+        """The network that was named."""
+        from toolcell_sandbox.spec import Network
+
+        return Network(self.network)
+
+    def waivers(self) -> tuple[str, ...]:
+        """The guarantees that were waived by name.
+
+        Raises:
+            Refused: one is none, or is never waived.
+        """
+        from toolcell_sandbox.spec import check_waivers
+
+        try:
+            check_waivers(self.waive)
+        except ValueError as error:
+            raise Refused(f"--waive: {error}") from None
+        return tuple(dict.fromkeys(self.waive))
 
     def environment(self) -> dict[str, str]:
         """The variables that the tool gets besides the jail's own.

@@ -10,7 +10,7 @@ import errno
 import json
 import os
 import select
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from toolcell._exits import OUR_FAILURE, Refused
@@ -146,18 +146,24 @@ def show_facts(result: ToolResult) -> None:
     if result.receipt is not None:
         held = ", ".join(f"{name} ({how})" for name, how in result.receipt.held.items())
         facts.append(f"isolation {result.receipt.isolation}: {held or 'nothing held'}")
+        facts += [f"given up by name: {', '.join(result.receipt.waived)}"] * bool(
+            result.receipt.waived
+        )
     detail = getattr(result.error, "operator_detail", "")
     facts += detail.splitlines()
     for line in facts:
         _write(2, f"  {visible(line)}\n")
 
 
-def show_decision(decision: Decision) -> None:
-    """A decision, its level and every reason, on stdout."""
+def show_decision(decision: Decision, jail: Mapping[str, Any]) -> None:
+    """A decision, its level and every reason, and the jail that it is about, on stdout."""
     lines = [f"{decision.outcome.value} (level {decision.level})"]
     lines += [f"  because {reason.text}{_source(reason)}" for reason in decision.reasons]
     if decision.remedy:
         lines.append(f"  what would help: {decision.remedy}")
+    facts = ((key.replace("_", " "), value) for key, value in jail.items() if value)
+    said = (f"{key} {', '.join(v) if isinstance(v, list) else v}" for key, v in facts)
+    lines.append(f"  in a jail: {'; '.join(said)}")
     write_out("".join(f"{visible(line)}\n" for line in lines))
 
 

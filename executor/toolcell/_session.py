@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import trio
 
 from toolcell._exits import Refused
+from toolcell._render import say
 from toolcell._visible import visible
 
 if TYPE_CHECKING:
-    from toolcell._options import Flags
+    from toolcell._options import Flags, Packs
     from toolcell.executor import Executor
     from toolcell.tools import Tool
     from toolcell_sandbox.spec import Limits
@@ -73,18 +74,19 @@ async def until_signalled(work: Callable[[], Awaitable[T]], *, progress: str | N
     return done[0]
 
 
-async def load_tools(files: tuple[str, ...]) -> list[Tool]:
-    """The tools of the packs, each described inside a jail.
+async def load_tools(packs: Packs) -> list[Tool]:
+    """The tools of the packs, each described inside a jail of the isolation level.
 
     Raises:
-        Refused: a pack cannot be read or used.
+        Refused: a pack cannot be read or used, or the level is not offered.
     """
     from toolcell.packs import PackError, load_pack
 
     found: list[Tool] = []
-    for file in files:
+    isolation = packs.level()
+    for file in packs.tools:
         try:
-            found += await load_pack(file)
+            found += await load_pack(file, isolation=isolation)
         except PackError as error:
             raise Refused(str(error)) from None
     return found
@@ -99,19 +101,26 @@ async def opened(
     Raises:
         Refused: a flag, a pack, the workspace or the state folder cannot be used.
     """
+    from toolcell._choices import waiver_warning
     from toolcell.executor import Executor
 
     if not flags.workspace:
         raise Refused("--workspace is empty; name a folder, or leave it out for this one")
-    packed = await load_tools(flags.tools)
+    options: dict[str, Any] = {
+        "workspace": flags.workspace,
+        "approver": flags.approver(),
+        "isolation": flags.level(),
+        "limits": limits or flags.limits(),
+        "network": flags.reach(),
+        "workspace_mode": flags.mode(),
+        "read": flags.read,
+        "write": flags.write,
+        "env": flags.environment(),
+        "waive": flags.waivers(),
+    }
+    packed = await load_tools(flags)
     try:
-        executor = Executor(
-            tools=(*extra, *packed),
-            workspace=flags.workspace,
-            approver=flags.approver(),
-            limits=limits or flags.limits(),
-            env=flags.environment(),
-        )
+        executor = Executor(tools=(*extra, *packed), **options)
     except ValueError as error:
         raise Refused(str(error)) from None
     except OSError as error:
@@ -124,6 +133,9 @@ async def opened(
             f"the state folder {executor.state_dir!r} cannot be used: {why}; "
             "name another with TOOLCELL_STATE_DIR"
         ) from None
+    if options["waive"] and not flags.verbose:
+        # With -v the executor's own warning is on stderr already.
+        say(waiver_warning(options["waive"]))
     try:
         yield executor
     finally:

@@ -128,13 +128,13 @@ async def _asked(fn: Callable[[ApprovalRequest], Any], request: ApprovalRequest)
 class SessionMemory:
     """First uses that a person agreed to, until the executor ends."""
 
-    _keys: set[tuple[str | None, ...]] = field(default_factory=set)
+    _keys: set[tuple[object, ...]] = field(default_factory=set)
 
-    def knows(self, *key: str | None) -> bool:
+    def knows(self, *key: object) -> bool:
         """Whether this was agreed to."""
         return key in self._keys
 
-    def add(self, *key: str | None) -> None:
+    def add(self, *key: object) -> None:
         """Remember an agreement."""
         self._keys.add(key)
 

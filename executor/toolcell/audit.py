@@ -12,7 +12,7 @@ import json
 import os
 import queue
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -74,8 +74,13 @@ class Audit:
         call_id: str,
         tool_name: str,
         kind: str | None = None,
+        isolation: str | None = None,
+        waived: Sequence[str] = (),
     ) -> None:
         """Return when the record is durable. Not interrupted by a cancel: it is done or it fails.
+
+        Of an intent, `isolation` and `waived` are what was asked for; of a terminal record, what
+        the receipt says, None where no jail was built or a cancel left no receipt.
 
         Raises:
             OSError: it could not be made durable; for an intent, the call must not run.
@@ -86,6 +91,8 @@ class Audit:
             "call_id": call_id,
             "tool_name": tool_name,
             "kind": kind,
+            "isolation": isolation,
+            "waived": list(waived),
             "time": now,
         }
         pending = _Pending(json.dumps(entry).encode() + b"\n", trio.lowlevel.current_trio_token())

@@ -8,25 +8,20 @@ import logging
 import os
 import sys
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from toolcell.tools import CommandRef, HandlerRef, Tool
-from toolcell_policies import AccessMode, Protection, SensitiveList, default_sensitive_list
+from toolcell_policies import AccessMode
 from toolcell_sandbox import host
-from toolcell_sandbox.spec import (
-    CommandHandler,
-    Handler,
-    JailSpec,
-    Limits,
-    Mount,
-    Network,
-    PythonHandler,
-)
+from toolcell_sandbox.spec import CommandHandler, Handler, JailSpec, Limits, Mount, PythonHandler
+
+if TYPE_CHECKING:
+    from toolcell._choices import Choices, Mode
 
 _log = logging.getLogger("toolcell")
 
 _SYSTEM = ("/boot", "/dev", "/etc", "/proc", "/sys")
-_SHARED_FOLDERS = ("/home", "/opt", "/run", "/srv", "/var/lib")
+SHARED_FOLDERS = ("/home", "/opt", "/run", "/srv", "/var/lib")
 """No project by themselves; what lies below one may be."""
 
 ADAPTER = "toolcell._worker:decode"
@@ -58,15 +53,15 @@ class Workspace:
             ("toolcell's own state", os.path.realpath(state_dir)),
             ("toolcell's own state", os.path.abspath(state_dir)),
         ):
-            if _holds(real, other):
+            if holds(real, other):
                 raise ValueError(
                     f"the workspace {real!r} is or holds {what}; name a project folder "
                     "with --workspace"
                 )
-        if real in _SHARED_FOLDERS:
+        if real in SHARED_FOLDERS:
             raise ValueError(f"the workspace {real!r} is shared by many; name a folder below it")
         for folder in (*host.interpreter_folders(), *own_roots(), *_SYSTEM, *host.SYSTEM_FOLDERS):
-            if _holds(folder, real):
+            if holds(folder, real):
                 raise ValueError(
                     f"the workspace {real!r} lies in {folder!r}, which stays read-only"
                 )
@@ -82,14 +77,14 @@ def _refuse_replaceable(workspace: str) -> None:
     """
     kept = (*host.interpreter_folders(), *own_roots())
     for link in host.links_to_interpreter():
-        if _holds(workspace, link) and not any(_holds(folder, link) for folder in kept):
+        if holds(workspace, link) and not any(holds(folder, link) for folder in kept):
             raise ValueError(
                 f"the running interpreter is reached through the link {link!r}, which a tool could "
                 "replace; use a virtual environment without links inside the workspace"
             )
     home = os.path.realpath(os.path.expanduser("~"))
     for folder in host.interpreter_folders():
-        if not folder.startswith("/usr") and _holds(folder, home):
+        if not folder.startswith("/usr") and holds(folder, home):
             raise ValueError(
                 f"the running interpreter's folder {folder!r} is or holds your home folder, which "
                 "a jail must not see; use a virtual environment in a folder of its own"
@@ -101,7 +96,7 @@ def _refuse_replaceable(workspace: str) -> None:
         )
 
 
-def _holds(outer: str, inner: str) -> bool:
+def holds(outer: str, inner: str) -> bool:
     """Whether `inner` is `outer` or lies below it."""
     return inner == outer or inner.startswith(outer.rstrip("/") + "/")
 
@@ -124,7 +119,7 @@ def library_path() -> tuple[str, ...]:
     """What a handler may import from: site-packages and toolcell, never the caller's folder."""
     trusted = (*host.interpreter_folders(), *own_roots(), "/usr")
     found = [os.path.realpath(entry) for entry in sys.path[1:] if entry and os.path.isdir(entry)]
-    kept = [entry for entry in found if any(_holds(root, entry) for root in trusted)]
+    kept = [entry for entry in found if any(holds(root, entry) for root in trusted)]
     standard = os.path.realpath(os.path.dirname(os.__file__))
     rest = [entry for entry in kept if entry != standard and not entry.endswith("lib-dynload")]
     return tuple(dict.fromkeys((*rest, *own_roots())))
@@ -145,7 +140,7 @@ def imported_from(workspace: str) -> tuple[str, ...]:
     The workspace itself cannot be kept from being written; see `Workspace.open`.
     """
     found = [os.path.realpath(entry) for entry in sys.path if entry and os.path.exists(entry)]
-    inside = [path for path in (*found, *own_roots()) if _holds(workspace, path)]
+    inside = [path for path in (*found, *own_roots()) if holds(workspace, path)]
     return tuple(dict.fromkeys(path for path in inside if path != workspace))
 
 
@@ -155,23 +150,7 @@ def library_mounts() -> tuple[Mount, ...]:
     return tuple(
         Mount(path=path, owned=True)
         for path in dict.fromkeys((*own_roots(), *library_path()))
-        if not any(_holds(folder, path) for folder in shown)
-    )
-
-
-def protected_list(state_dir: str, workspace: str) -> SensitiveList:
-    """The sensitive paths, with what only this process knows: our state, agents, our code."""
-    own = default_sensitive_list().with_paths(
-        [os.path.abspath(state_dir), os.path.realpath(state_dir)],
-        id="toolcell.state",
-        category="toolcell's own state",
-    )
-    agent = os.environ.get("SSH_AUTH_SOCK")
-    if agent and os.path.isabs(agent):
-        own = own.with_paths([agent], id="ssh.agent", category="ssh, remote")
-    running = (*host.interpreter_folders(), *own_roots(), *imported_from(workspace))
-    return own.with_paths(
-        running, id="toolcell.running", category="the running interpreter", kind=Protection.SEALED
+        if not any(holds(folder, path) for folder in shown)
     )
 
 
@@ -181,6 +160,11 @@ def _hidden_frames(tool: Tool, ref: HandlerRef) -> tuple[str, ...]:
     if ref.file is None and not tool.trusted:
         return ours  # An installed handler's own frames lie among the libraries.
     return (*ours, os.path.dirname(os.path.realpath(os.__file__)) + os.sep, *library_path())
+
+
+def writes(tool: Tool) -> bool:
+    """Whether a tool may change anything, by its own word: it writes, executes, or is mixed."""
+    return tool.access_mode in _WRITERS
 
 
 def limits_for(tool: Tool, arguments: Mapping[str, Any], limits: Limits) -> Limits:
@@ -200,17 +184,17 @@ def confine(
     *,
     workspace: Workspace,
     limits: Limits,
-    network: Network,
-    env: Mapping[str, str],
+    choices: Choices,
+    mode: Mode,
     context: Mapping[str, Any],
 ) -> tuple[Handler, JailSpec]:
-    """The jail that this call gets: writable only for a tool that writes or executes.
+    """The jail that this call gets: what it may write depends on the tool's word and on `mode`.
 
     The arguments are not part of the spec; they travel with the handler.
     """
-    writable = tool.access_mode in _WRITERS
     mounts = list(library_mounts())
-    if writable:
+    mounts += choices.folders.mounts(workspace.path, mode.name, writes=writes(tool))
+    if mode.name == "direct":
         mounts += [Mount(path=path, owned=True) for path in imported_from(workspace.path)]
     handler: Handler
     cwd = workspace.path
@@ -235,12 +219,14 @@ def confine(
     spec = JailSpec(
         workspace=workspace.path,
         workspace_identity=workspace.identity,
-        workspace_mode="direct" if writable else "read_only",
-        mode_is_chosen=False,
+        workspace_mode=mode.name,
+        mode_is_chosen=mode.is_chosen,
         cwd=cwd,
         mounts=tuple(mounts),
-        env={**host.base_environment(), **env},
+        env={**host.base_environment(), **choices.env},
         limits=limits,
-        network=network,
+        network=choices.network,
+        isolation=choices.isolation,
+        waive=choices.waive,
     )
     return handler, spec

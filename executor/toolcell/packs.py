@@ -10,6 +10,7 @@ from typing import Any, Final, Protocol
 
 import trio
 
+from toolcell._choices import chosen_isolation
 from toolcell._signature import Role
 from toolcell.confinement import library_mounts, library_path
 from toolcell.schema import check_foreign
@@ -50,6 +51,7 @@ async def load_pack(
     file: str | os.PathLike[str],
     *,
     run: RunJail | None = None,
+    isolation: str | None = None,
     limits: Limits = DESCRIBE_LIMITS,
     level_floor: int = LEVEL_FLOOR,
     mounts: tuple[Mount, ...] = (),
@@ -61,7 +63,11 @@ async def load_pack(
     bound to the file's sha256. No word of the pack brings a tool below `level_floor`; only the
     user's own configuration should pass a lower one. Cancelling it ends the jail.
 
+    `isolation` is the level of that jail: by default TOOLCELL_ISOLATION, else standard. Nothing
+    of it is ever waived, since the pack's code runs before anybody could be asked about it.
+
     Raises:
+        ValueError: the isolation level is not offered.
         PackError: the file cannot be read, the pack fails to import, or its answer is not sound.
     """
     path, digest = _identified(os.fspath(file))
@@ -75,7 +81,12 @@ async def load_pack(
         sys_path=library_path(),
     )
     seen = (Mount(path=path, owned=True), *library_mounts(), *mounts)
-    spec = JailSpec(mounts=seen, env=host.base_environment(), limits=limits)
+    spec = JailSpec(
+        mounts=seen,
+        env=host.base_environment(),
+        limits=limits,
+        isolation=chosen_isolation(isolation),
+    )
     if run is None:
         from toolcell_sandbox import run_in_jail
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-import os
-import pwd
 from collections.abc import Mapping
 from typing import Any
 
+from toolcell._choices import Choices, Mode
+from toolcell._protected import Protected
 from toolcell._visible import shown_call
 from toolcell.approval import ApprovalRequest, SessionMemory
 from toolcell.calls import CallContext
-from toolcell.confinement import Workspace, limits_for, protected_list
+from toolcell.confinement import Workspace, limits_for
 from toolcell.schema import Validated
 from toolcell.tools import HandlerRef, Tool
 from toolcell_policies import (
@@ -20,16 +20,12 @@ from toolcell_policies import (
     Outcome,
     PathVerdict,
     Reason,
+    Role,
     check_path,
     decide,
     plan_hash,
 )
-from toolcell_sandbox.spec import Limits, Network
-
-_NO_HOMES = frozenset(
-    {"/bin", "/sbin", "/dev", "/usr/sbin", "/usr/bin", "/run", "/proc", "/nonexistent"}
-)
-"""What passwd(5) names as homes of system users."""
+from toolcell_sandbox.spec import Limits, WorkspaceMode
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +35,10 @@ class Plan:
     tool: Tool
     valid: Validated
     limits: Limits
+    mode: Mode
     decision: Decision
+    first_use: tuple[object, ...]
+    """What a first use that was agreed to is remembered by."""
 
     @property
     def arguments(self) -> dict[str, Any]:
@@ -68,48 +67,71 @@ class Plan:
 class Planner:
     """Gathers the facts of a call for `decide()`; `check` and enforcement use the same one."""
 
-    def __init__(
-        self, *, workspace: Workspace, state_dir: str, network: Network, env: Mapping[str, str]
-    ) -> None:
+    def __init__(self, *, workspace: Workspace, protected: Protected, choices: Choices) -> None:
         self._workspace = workspace
-        self._network = network
-        self._env = dict(env)
-        self._homes = _homes()
-        self._sensitive = protected_list(state_dir, workspace.path)
+        self._protected = protected
+        self._choices = choices
+        self._folders = choices.folders.for_policy()
         self._memory = SessionMemory()
 
-    def plan(self, tool: Tool, valid: Validated, context: CallContext, limits: Limits) -> Plan:
-        """The plan of this call as the world is now: paths are resolved anew each time."""
+    def plan(
+        self,
+        tool: Tool,
+        valid: Validated,
+        context: CallContext,
+        limits: Limits,
+        mode: WorkspaceMode | None = None,
+    ) -> Plan:
+        """The plan of this call as the world is now: paths are resolved anew each time.
+
+        `mode` is the call's own choice of a workspace mode, where it makes one.
+        """
         paths = self._paths(tool, valid.arguments)
         limits = limits_for(tool, valid.arguments, limits)
+        ready = self._choices.mode_of(tool, mode)
+        first_use = _first_use(tool, context, ready, paths)
         facts = Facts(
             tool_name=tool.name,
             access_mode=tool.access_mode,
             danger=tool.danger_level,
             permission_level=tool.level_floor,
             paths=paths,
-            network=self._network.kind,
-            granted_first_use=self._memory.knows(*_memory_key(tool, context)),
-            plan_hash=self._hash(tool, valid, limits, paths),
+            network=self._choices.network.kind,
+            waived=self._choices.waive,
+            granted_first_use=self._memory.knows(*first_use),
+            plan_hash=self._hash(tool, valid, limits, ready, paths),
             display_bytes=len(shown_call(tool.name, valid.arguments).encode()),
         )
         decision = decide(facts)
         # A path that is judged as written and as read may be objected to twice in the same words.
         reasons = tuple(dict.fromkeys(decision.reasons))
         decision = dataclasses.replace(decision, reasons=reasons)
-        return Plan(tool=tool, valid=valid, limits=limits, decision=decision)
+        return Plan(
+            tool=tool,
+            valid=valid,
+            limits=limits,
+            mode=ready,
+            decision=decision,
+            first_use=first_use,
+        )
 
-    def remember(self, plan: Plan, context: CallContext) -> None:
+    def remember(self, plan: Plan) -> None:
         """Note that a first use was agreed to, for this session."""
-        self._memory.add(*_memory_key(plan.tool, context))
+        self._memory.add(*plan.first_use)
 
-    def recheck(self, made: Plan, context: CallContext, limits: Limits) -> Plan:
+    def recheck(
+        self,
+        made: Plan,
+        context: CallContext,
+        limits: Limits,
+        mode: WorkspaceMode | None = None,
+    ) -> Plan:
         """The plan just before it runs: the one that was decided, or a denial if it changed.
 
         A person may have thought for minutes, or the call waited for its turn while another
         put a link where a file was.
         """
-        now = self.plan(made.tool, made.valid, context, limits)
+        now = self.plan(made.tool, made.valid, context, limits, mode)
         if now.decision.outcome is Outcome.DENY:
             return now
         if now.decision.plan_hash == made.decision.plan_hash:
@@ -123,18 +145,29 @@ class Planner:
         return dataclasses.replace(now, decision=decision)
 
     def _hash(
-        self, tool: Tool, valid: Validated, limits: Limits, paths: tuple[PathVerdict, ...]
+        self,
+        tool: Tool,
+        valid: Validated,
+        limits: Limits,
+        mode: Mode,
+        paths: tuple[PathVerdict, ...],
     ) -> str:
+        """One name for the call and for the whole jail that it would run in."""
+        choices = self._choices
         return plan_hash(
             tool_name=tool.name,
             spec_hash=tool.spec_hash,
             arguments=valid.arguments,
             workspace=f"{self._workspace.path}\0{self._workspace.identity}",
-            network=self._network.kind,
+            network=choices.network.kind,
+            waived=choices.waive,
             pack_digest=tool.handler.digest if isinstance(tool.handler, HandlerRef) else None,
             jail={
                 "limits": dataclasses.asdict(limits),
-                "env": self._env,
+                "env": dict(choices.env),
+                "isolation": choices.isolation,
+                "workspace_mode": [mode.name, mode.is_chosen],
+                "folders": [dataclasses.asdict(one) for one in choices.folders.granted],
                 "paths": [verdict.resolved for verdict in paths],
             },
         )
@@ -148,19 +181,26 @@ class Planner:
             for path in value if isinstance(value, list) else [value]:
                 if isinstance(path, str):
                     # Who writes a file may read it as well: an edit returns what was there.
-                    found += [
-                        check_path(path, each, self._workspace.path, self._homes, self._sensitive)
-                        for each in (("write", "read") if role == "write" else ("read",))
-                    ]
+                    roles: tuple[Role, ...] = ("write", "read") if role == "write" else ("read",)
+                    found += [self._verdict(path, each) for each in roles]
         return tuple(found)
 
+    def _verdict(self, path: str, role: Role) -> PathVerdict:
+        known = self._protected
+        return check_path(
+            path, role, self._workspace.path, known.homes, known.rules, folders=self._folders
+        )
 
-def _memory_key(tool: Tool, context: CallContext) -> tuple[str | None, ...]:
-    return (tool.name, tool.spec_hash, context.session_id, context.agent_id)
 
+def _first_use(
+    tool: Tool, context: CallContext, mode: Mode, paths: tuple[PathVerdict, ...]
+) -> tuple[object, ...]:
+    """What a yes to a first use is a yes to: this tool, in this workspace mode, in these folders.
 
-def _homes() -> tuple[str, ...]:
-    """Every home on this machine, as written and as it resolves."""
-    written = {os.path.expanduser("~"), *(entry.pw_dir for entry in pwd.getpwall())}
-    kept = {home for home in written if home.strip("/")} - _NO_HOMES
-    return tuple(sorted(kept | {os.path.realpath(home) for home in kept}))
+    Who may write in a workspace of the jail's own may not for that in the real one, nor in a
+    folder that was granted besides it.
+    """
+    folders = frozenset(one.folder for one in paths if one.role == "write")
+    return (
+        tool.name, tool.spec_hash, context.session_id, context.agent_id, mode.name, folders
+    )  # fmt: skip

@@ -24,6 +24,7 @@ from toolcell_sandbox.failures import (
     ProcessesExceeded,
     ProtocolError,
     Retryable,
+    SyscallBlocked,
     Timeout,
     ToolError,
 )
@@ -125,6 +126,7 @@ __all__ = [
     "MemoryExceeded",
     "ProcessesExceeded",
     "ProtocolError",
+    "SyscallBlocked",
     "Timeout",
     "ToolDisabled",
     "ToolError",
@@ -149,6 +151,7 @@ Failure = (
     | FileSizeExceeded
     | DiskExceeded
     | ProcessesExceeded
+    | SyscallBlocked
     | Crashed
     | Exited
     | ProtocolError

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,11 +10,12 @@ import orjson
 
 from toolcell.calls import ToolCall
 from toolcell.markers import RETURNED
-from toolcell.results import Denied, Failure, InvalidOutput, ToolResult
+from toolcell.results import Denied, ExecutorError, Failure, InvalidOutput, ToolResult
 from toolcell.tools import CommandRef, HandlerRef, Tool
 from toolcell_policies import Decision
 from toolcell_sandbox import JailOutcome
 from toolcell_sandbox.failures import Exception as RaisedException
+from toolcell_sandbox.outcome import Receipt
 
 PYTHON_TOOL = "toolcell.builtin.python"
 
@@ -26,6 +28,7 @@ def refused(
     decision: Decision | None = None,
     repairs: tuple[dict[str, str], ...] = (),
     terminate: bool = False,
+    receipt: Receipt | None = None,
 ) -> ToolResult:
     """The result of a call that never reached a jail."""
     return ToolResult(
@@ -37,6 +40,24 @@ def refused(
         decision=decision,
         repairs=repairs,
         terminate=terminate,
+        receipt=receipt,
+    )
+
+
+def denied(decision: Decision) -> Denied:
+    """The failure of a call that policy does not allow: every reason, and what would help."""
+    return Denied(
+        message="policy does not allow this call: " + "; ".join(r.text for r in decision.reasons),
+        reasons=decision.reasons,
+        remedy=decision.remedy,
+    )
+
+
+def defect(error: BaseException, message: str) -> ExecutorError:
+    """A failure of ours: the message is for anybody, the traceback for the operator."""
+    return ExecutorError(
+        message=message,
+        operator_detail="".join(traceback.format_exception(error))[-8_000:],
     )
 
 

@@ -9,6 +9,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from .decision import Decision, DecisionJson, Outcome, Reason, ReasonJson
     from .engine import DISPLAY_BYTES_MAX, Facts, decide
+    from .folders import HostFolders
     from .paths import FileFacts, Filesystem, PathVerdict, RealFilesystem, check_path
     from .plan import plan_hash
     from .sensitive import (
@@ -31,6 +32,7 @@ _HOME = {
     "Facts": "engine",
     "FileFacts": "paths",
     "Filesystem": "paths",
+    "HostFolders": "folders",
     "Outcome": "decision",
     "PathVerdict": "paths",
     "Protection": "sensitive",
@@ -56,6 +58,7 @@ __all__ = [
     "Facts",
     "FileFacts",
     "Filesystem",
+    "HostFolders",
     "Outcome",
     "PathVerdict",
     "Protection",

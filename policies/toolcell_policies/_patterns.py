@@ -40,6 +40,22 @@ class Pattern:
         """Whether the pattern begins at this name of a casefolded path and matches."""
         return _matches(self.parts, names, 0, start, self.below)
 
+    def leads_below(self, names: Sequence[str], start: int) -> tuple[str, ...] | None:
+        """Return the plain names that lead on from a folder to a match below it.
+
+        None where nothing below can match, or the folder itself does; they end
+        before the first name that is an expression or any number of names.
+        """
+        above = names[start:]
+        for part, name in zip(self.parts, above, strict=False):
+            if part is ANY_NAMES:
+                return ()
+            if not _fits(part, name):
+                return None
+        ahead = self.parts[len(above) :]
+        plain = itertools.takewhile(lambda part: isinstance(part, str), ahead)
+        return tuple(map(str, plain)) if ahead else None
+
 
 def _matches(
     parts: Sequence[Part], names: Sequence[str], part_at: int, name_at: int, below: bool

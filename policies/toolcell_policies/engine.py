@@ -18,6 +18,8 @@ Codes of the reasons given here; those of paths are in `paths.py`:
 | `level_required` | the tool, or what is known of it, asks for a level of its own |
 | `network_host` | level 3: the jail shares the host's network |
 | `network_unknown` | level 3: a network that nobody here knows |
+| `waived` | level 3: the jail may do without guarantees that were waived by name |
+| `write_grant` | nothing by itself: a path that is written lies in a folder granted for it |
 | `call_too_long` | level 3: too long to be shown whole to an approver |
 | `granted_first_use` | a level 2 call was agreed to before, in this session |
 """
@@ -26,6 +28,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from ._text import shown
 from .decision import Decision, Outcome, Reason
 from .paths import PathVerdict
 from .vocabulary import LEVEL_ALWAYS, LEVEL_AUTO, LEVEL_FIRST_USE, AccessMode, DangerLevel
@@ -34,6 +37,10 @@ from .vocabulary import LEVEL_ALWAYS, LEVEL_AUTO, LEVEL_FIRST_USE, AccessMode, D
 DISPLAY_BYTES_MAX: Final = 64 * 1024
 
 _REMEDY_APPROVER: Final = "an approver (`approver=` / `--yes`)"
+_INSIDE: Final = "use a path inside the workspace"
+# No folder that holds these is ever granted for the asking.
+_NEVER_GRANTED: Final = frozenset({"path_protected", "path_sealed", "path_magic_link"})
+_FLAGS: Final = {"read": "--read DIR (read=)", "write": "--write DIR (write=)"}
 _REMEDIES: Final = {
     "path_empty": "name a path; '.' is the workspace",
     "path_too_long": "use a shorter path, relative to the workspace",
@@ -43,8 +50,8 @@ _REMEDIES: Final = {
     "path_disguised_separator": "write the path in plain visible characters",
     "path_not_text": "write the path in plain visible characters",
     "path_expansion": "write the path out, relative to the workspace",
-    "path_outside_workspace": "use a path inside the workspace",
-    "path_magic_link": "use a path inside the workspace",
+    "path_outside_workspace": _INSIDE,
+    "path_magic_link": _INSIDE,
     "path_link_loop": "use a path without links",
     "path_unresolvable": "use a path inside the workspace that can be reached",
     "path_workspace_unresolvable": "give a workspace that exists and can be reached",
@@ -65,6 +72,8 @@ class Facts:
     paths: tuple[PathVerdict, ...] = ()
     # The jail's network: "none", "loopback" or "host".
     network: str = "none"
+    # The guarantees that somebody waived by name; not what a choice by name replaces.
+    waived: tuple[str, ...] = ()
     # Whether a level 2 call of this shape was agreed to in this session.
     granted_first_use: bool = False
     plan_hash: str
@@ -132,6 +141,22 @@ def _network(facts: Facts) -> _Finding:
     return _found(LEVEL_ALWAYS, "network_unknown", "the call asks for a network nobody knows")
 
 
+def _waived(facts: Facts) -> _Finding:
+    if not facts.waived:
+        return _NOTHING
+    names = ", ".join(dict.fromkeys(facts.waived))
+    return _found(LEVEL_ALWAYS, "waived", f"the jail may do without what was waived: {names}")
+
+
+def _write_grants(facts: Facts) -> _Finding:
+    used = [one for one in facts.paths if one.role == "write" and one.folder is not None]
+    texts = dict.fromkeys(
+        f"{shown(one.path_as_given)} is in a folder granted for writing: nothing there is undone"
+        for one in used
+    )
+    return _Finding(reasons=tuple(Reason(code="write_grant", text=text) for text in texts))
+
+
 def _length(facts: Facts) -> _Finding:
     if facts.display_bytes <= DISPLAY_BYTES_MAX:
         return _NOTHING
@@ -150,6 +175,8 @@ _PASSES: Final[tuple[Callable[[Facts], _Finding], ...]] = (
     _danger,
     _required_level,
     _network,
+    _waived,
+    _write_grants,
     _length,
 )
 
@@ -172,7 +199,7 @@ def decide(facts: Facts) -> Decision:
             level=level,
             reasons=reasons,
             plan_hash=facts.plan_hash,
-            remedy=_remedy(reasons),
+            remedy=_remedy(facts, reasons),
         )
     if level == LEVEL_FIRST_USE and facts.granted_first_use:
         text = f"{facts.tool_name} was agreed to before, in this session"
@@ -189,6 +216,18 @@ def decide(facts: Facts) -> Decision:
     return Decision(outcome=Outcome.ALLOW, level=level, reasons=reasons, plan_hash=facts.plan_hash)
 
 
-def _remedy(reasons: tuple[Reason, ...]) -> str | None:
-    found = dict.fromkeys(_REMEDIES[one.code] for one in reasons if one.code in _REMEDIES)
+def _remedy(facts: Facts, reasons: tuple[Reason, ...]) -> str | None:
+    words = {**_REMEDIES, "path_outside_workspace": _grant_remedy(facts)}
+    found = dict.fromkeys(words[one.code] for one in reasons if one.code in words)
     return "; ".join(found) or None
+
+
+def _grant_remedy(facts: Facts) -> str:
+    """What would let paths outside pass: of two roles of one path, a write is what it needs."""
+    needed: dict[str, str] = {}
+    for one in facts.paths:
+        codes = {reason.code for reason in one.reasons}
+        if "path_outside_workspace" in codes and not codes & _NEVER_GRANTED:
+            needed[one.path_as_given] = max(needed.get(one.path_as_given, ""), one.role)
+    flags = " or ".join(_FLAGS[role] for role in sorted(set(needed.values())))
+    return f"{_INSIDE}, or grant its folder: {flags}" if flags else _INSIDE

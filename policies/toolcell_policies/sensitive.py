@@ -103,6 +103,49 @@ class SensitiveList:
         rules = (self.rules[number] for number in sorted(found))
         return tuple(rule for rule in rules if any(kind.speaks_about(role) for kind in rule.kinds))
 
+    def leads_below(
+        self, path: str, *, role: Role, homes: tuple[str, ...]
+    ) -> Iterator[tuple[SensitiveRule, tuple[str, ...]]]:
+        """Yield each rule with a place of its own below an absolute path, and the way there.
+
+        The way is the casefolded names from the path on, as far as the pattern
+        spells them out. Whether anything is there is for who looks at the disk.
+        Rows that hold at any depth have no place: they are left out.
+        """
+        for names in comparison_forms(components(path)):
+            for anchor, start in _starts(names, homes):
+                if anchor is Anchor.ANYWHERE:
+                    continue
+                for rule in self.rules:
+                    if not any(kind.speaks_about(role) for kind in rule.kinds):
+                        continue
+                    for pattern in rule.patterns:
+                        if pattern.anchor is anchor:
+                            way = pattern.leads_below(names, start)
+                            if way is not None:
+                                yield rule, way
+
+    def names_decide_below(self, path: str, *, role: Role, homes: tuple[str, ...]) -> bool:
+        """Whether what is forbidden below an absolute path is told by each single name.
+
+        So it is where no row that forbids needs more than one name at any depth, none has a
+        place of its own below the path, and no home lies there: a name is then forbidden
+        anywhere below exactly when it is right below, folders on the way aside.
+        """
+        of_any_depth = (
+            pattern
+            for rule in self.rules
+            if rule.forbids(role)
+            for pattern in (*rule.patterns, *rule.exceptions, *rule.readable)
+            if pattern.anchor is Anchor.ANYWHERE
+        )
+        if any(len(pattern.parts) > 1 for pattern in of_any_depth):
+            return False
+        if any(rule.forbids(role) for rule, _ in self.leads_below(path, role=role, homes=homes)):
+            return False
+        forms = comparison_forms(components(path))
+        return not any(lies_within(home, form) for home in _home_forms(homes) for form in forms)
+
     def with_paths(
         self, paths: Iterable[str], *, id: str, category: str, kind: Protection = Protection.RW
     ) -> "SensitiveList":

@@ -217,7 +217,8 @@ HARDENED_BY: Final[dict[str, str]] = {
 """What `hardened` insists on besides: the layer without which the guarantee is not enough."""
 
 DIRECT_GIVES_UP: Final = ("writes_transactional", "paths_masked", "disk_limited")
-"""What a workspace in mode `direct` does not hold; the choice by name is the waiver."""
+"""What a workspace in mode `direct`, or a writable folder, does not hold; the choice by name is
+the waiver."""
 
 PENDING: Final = frozenset({"writes_transactional", "paths_masked"})
 """Held by a workspace overlay, which this version has not got: without one of these a call runs,
@@ -285,7 +286,7 @@ def promise(spec: JailSpec, offer: Offer) -> Promise | Broken:
         elif guarantee in demanded and guarantee not in PENDING:
             return Broken(guarantee=guarantee, lack=_why(guarantee, spec, offer, way))
     waived = _replaced(spec) | set(spec.waive)
-    if not spec.mode_is_chosen:
+    if not spec.mode_is_chosen and spec.workspace_mode == "direct":
         waived -= set(DIRECT_GIVES_UP) - set(spec.waive)
     is_whole = LEVELS[spec.isolation] - {"net_blocked"} <= held.keys() | waived
     return Promise(
@@ -305,7 +306,8 @@ def _replaced(spec: JailSpec) -> frozenset[str]:
     level = LEVELS[spec.isolation]
     if spec.network.kind == "host":
         found.add("net_blocked")
-    if spec.workspace is not None and spec.workspace_mode == "direct":
+    is_direct = spec.workspace is not None and spec.workspace_mode == "direct"
+    if is_direct or any(mount.writable for mount in spec.mounts):
         found |= level & set(DIRECT_GIVES_UP)
     return frozenset(found)
 
@@ -328,6 +330,8 @@ def _held_by(
 ) -> tuple[str, frozenset[str]] | None:
     """The mechanism that this host holds a guarantee by, and its layers; None where it cannot."""
     mode = "none" if spec.workspace is None else spec.workspace_mode
+    if guarantee == "paths_masked" and any(mount.identity for mount in spec.mounts):
+        return None  # A folder that was granted is bound as it is, whatever the workspace.
     if (guarantee, mode) in _BY_WORKSPACE:
         return _BY_WORKSPACE[guarantee, mode], frozenset()
     insisted = HARDENED_BY.get(guarantee) if spec.isolation == "hardened" else None

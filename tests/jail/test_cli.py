@@ -240,6 +240,23 @@ BAD: list[tuple[list[Words], int]] = [
     (["run", "shell", "command=true", "--env", "=x"], 2),
     (["run", "shell", "command=true", "--env", "NOT_SET_HERE"], 2),
     (["run", "shell", "command=true", "--approve", "maybe"], 2),
+    (["run", "list_directory", "--isolation", "strong"], 2),
+    (["run", "list_directory", "--isolation", ""], 2),
+    (["run", "list_directory", "--workspace-mode", "transaction"], 2),
+    (["run", "list_directory", "--workspace-mode", "rw"], 2),
+    (["run", "list_directory", "--network", "wifi"], 2),
+    (["run", "list_directory", "--read", "missing"], 2),
+    (["run", "list_directory", "--read", "/"], 2),
+    (["run", "list_directory", "--read", ""], 2),
+    (["run", "list_directory", "--write", "notes.txt"], 2),
+    (["run", "list_directory", "--write", "."], 2),
+    (["run", "list_directory", "--waive", "nets"], 2),
+    (["run", "list_directory", "--waive", "fs_confined"], 2),
+    (["exec", "--isolation", "strong", "--", "true"], 2),
+    (["python", "-", "--isolation", "strong"], 2),
+    (["check", "read_file", "path=notes.txt", "--isolation", "strong"], 2),
+    (["tools", "--tools", "clash.py", "--isolation", "strong"], 2),
+    (["doctor", "--isolation", "strong"], 2),
     (["run", "shell", "command=true", "--yes", "--approve", "never"], 2),
     (["run", "list_directory", "--tools", "missing.py"], 2),
     (["run", "list_directory", "--tools", "notes.txt"], 2),
@@ -610,6 +627,128 @@ def test_check_says_what_would_be_decided_and_runs_nothing(
     assert (tmp_path / "state" / "audit.jsonl").read_text() == ""
 
 
+def test_check_says_which_jail_it_is_about_and_what_of_it_asks(
+    toolcell: Run, tmp_path: Path
+) -> None:
+    """A person who is to agree to a network or a waiver has to see it before the call."""
+    (tmp_path / "share").mkdir()
+    words = ["check", "read_file", "path=notes.txt"]
+    flags = [
+        *("--isolation", "container", "--network", "host", "--waive", "paths_masked"),
+        *("--workspace-mode", "scratch", "--read", str(tmp_path / "share")),
+    ]
+    done = toolcell(*words, *flags, "--json")
+    decision = json.loads(done.stdout)
+    assert (done.returncode, decision["level"]) == (10, 3)
+    assert {"network_host", "waived"} <= {reason["code"] for reason in decision["reasons"]}
+    assert decision["jail"] == {
+        "isolation": "container",
+        "network": "host",
+        "workspace_mode": "scratch",
+        "waived": ["paths_masked"],
+        "read": [str(tmp_path.resolve() / "share")],
+        "write": [],
+    }
+    told = toolcell(*words, *flags)
+    for part in (b"in a jail: isolation container", b"network host", b"waived paths_masked"):
+        assert part in told.stdout
+    plain = json.loads(toolcell(*words, "--json").stdout)
+    assert (plain["level"], plain["jail"]["isolation"]) == (0, "standard")
+
+
+# -- the jail's flags ---------------------------------------------------------------------
+
+SHOW = "import os\nprint(sorted(os.listdir('.')), os.listdir({0!r}), os.environ['A'])"
+
+
+@pytest.mark.parametrize("command", ["run", "exec", "python"])
+@pytest.mark.parametrize("level", ["standard", "container"])
+def test_the_jails_flags_are_applied_by_each_command(
+    toolcell: Run, tmp_path: Path, workspace: Path, command: str, level: str
+) -> None:
+    """A flag that one of them ignores is a jail that nobody asked for."""
+    share = tmp_path.resolve() / "share"
+    share.mkdir()
+    (share / "seen").write_text("")
+    (workspace / "show.py").write_text(SHOW.format(str(share)))
+    words = {
+        "run": ["run", "shell", f"command=ls -A; ls {share}; echo $A"],
+        "exec": ["exec"],
+        "python": ["python", "show.py"],
+    }[command]
+    flags = [
+        *("--isolation", level, "--workspace-mode", "scratch", "--read", str(share)),
+        *("--env", "A=given", "--yes"),
+    ]
+    rest = ["--", "sh", "-c", f"ls -A; ls {share}; echo $A"] if command == "exec" else []
+    done = toolcell(*words, *flags, *rest)
+    assert done.returncode == 0, done
+    said = done.stdout.decode().split()
+    expected = ["[]", "['seen']", "given"] if command == "python" else ["seen", "given"]
+    assert said[: len(expected)] == expected
+    if command != "exec":
+        result = json.loads(toolcell(*words, *flags, "--json").stdout)
+        assert result["receipt"]["isolation"] == level
+
+
+def test_a_write_grant_is_written(toolcell: Run, tmp_path: Path) -> None:
+    """The flag that a denial names has to be the one that helps."""
+    out = tmp_path.resolve() / "out"
+    out.mkdir()
+    call = ["run", "write_file", f"path={out}/x", "content=hi", "--yes"]
+    denied = toolcell(*call)
+    assert denied.returncode == 4
+    assert b"--write DIR" in denied.stderr
+    assert toolcell(*call, "--write", str(out)).returncode == 0
+    assert (out / "x").read_text() == "hi"
+
+
+def test_a_waiver_is_one_line_on_stderr(toolcell: Run) -> None:
+    """A weakening says so each time, and stays out of the output."""
+    words = ["run", "read_file", "path=notes.txt", "--yes", "--waive", "syscalls_filtered"]
+    done = toolcell(*words)
+    assert (done.returncode, done.stdout) == (0, b"one\ntwo\n")
+    (line,) = done.stderr.decode().splitlines()
+    assert line.startswith("toolcell: ")
+    assert "syscalls_filtered" in line
+    verbose = toolcell(*words, "-v").stderr.decode()
+    assert verbose.count("waived by name") == 1
+    assert "given up by name: syscalls_filtered" in verbose
+
+
+def test_what_a_level_cannot_give_has_its_exit_codes(toolcell: Run, workspace: Path) -> None:
+    """Scripts tell "this host cannot" from "the tool failed"."""
+    (workspace / ".env").write_text("TOKEN=1")
+    flags = ["--isolation", "container"]
+    done = toolcell("run", "read_file", "path=notes.txt", *flags)
+    assert done.returncode == 7
+    assert b"'.env'" in done.stderr
+    assert b"--waive paths_masked" in done.stderr
+    assert toolcell("exec", *flags, "--yes", "--", "true").returncode == 125
+    looped = toolcell("run", "list_directory", *flags, "--network", "loopback", "--json")
+    assert looped.returncode == 7
+    (workspace / ".env").unlink()
+    looped = toolcell("run", "list_directory", *flags, "--network", "loopback", "--json")
+    error = json.loads(looped.stdout)["error"]
+    assert (looped.returncode, error["guarantee"]) == (7, "net_loopback")
+
+
+def test_the_level_of_the_environment_is_the_default(toolcell: Run, workspace: Path) -> None:
+    """Set once for a host, it must hold for every command, packs and doctor included."""
+    (workspace / "pack.py").write_text(PACK)
+    env = {"TOOLCELL_ISOLATION": "container"}
+    call = ["run", "greet", "name=you", "--tools", "pack.py", "--yes", "--json"]
+    result = json.loads(toolcell(*call, env=env).stdout)
+    assert (result["output"], result["receipt"]["isolation"]) == ("hello you", "container")
+    named = json.loads(toolcell(*call, "--isolation", "standard", env=env).stdout)
+    assert "pid namespace" in named["receipt"]["held"]["tree_killed"]
+    for command in ("run", "doctor", "tour"):
+        words = ["run", "list_directory"] if command == "run" else [command]
+        refused = toolcell(*words, env={"TOOLCELL_ISOLATION": "strong"})
+        assert refused.returncode == 2
+        assert "TOOLCELL_ISOLATION 'strong' is not offered" in one_line(refused)
+
+
 def test_check_of_a_wrong_call_is_3(toolcell: Run) -> None:
     """A call that cannot be made is neither allowed nor denied."""
     done = toolcell("check", "read_file", "pth=x", "--json")
@@ -656,11 +795,13 @@ def test_doctor_proves_each_guarantee_of_the_receipt(toolcell: Run) -> None:
     broken = [entry for entry in report["guarantees"] if not entry["held"]]
     assert (done.returncode, broken) == (0, [])
     receipt = json.loads(toolcell("run", "list_directory", "--json").stdout)["receipt"]
-    assert {e["guarantee"]: e["mechanism"] for e in report["guarantees"]} == receipt["held"]
+    proven = {entry["guarantee"]: entry["mechanism"] for entry in report["guarantees"]}
+    assert proven.keys() >= receipt["held"].keys()
+    assert all(mechanism in proven[name] for name, mechanism in receipt["held"].items())
     assert all(entry["tried"] and entry["happened"] for entry in report["guarantees"])
     told = toolcell("doctor")
     assert told.returncode == 0
-    assert told.stdout.count(b"holds  ") == len(receipt["held"])
+    assert all(name.encode() in told.stdout for name in proven)
 
 
 # A host of the test's own: a user namespace in which this user is root, where no further one may
@@ -697,11 +838,9 @@ def test_doctor_names_the_fix_where_there_are_no_namespaces(
     )
     lines = done.stdout.decode().splitlines()
     assert done.returncode == 1, done
-    assert lines[0].startswith("fix: ")
+    assert "fix: " in lines[0]
     assert "max_user_namespaces" in lines[0]
-    assert sum(line.startswith("fix: ") for line in lines) == 1
-    assert sum(line.startswith("DOES NOT HOLD") for line in lines) == 10
-    assert "confinement_failed" in lines[-1]
+    assert "--isolation container" in lines[0]
 
 
 def test_the_tour_ends_as_expected(toolcell: Run, workspace: Path) -> None:

@@ -47,10 +47,16 @@ async def test_a_call_runs_end_to_end_and_leaves_two_records(place):
         result = await box.call("add", {"a": 2, "b": 3})
     assert (result.success, result.output, result.content) == (True, 5, "5")
     intent, terminal = records(place)
-    assert set(intent) == set(terminal) == {"record", "call_id", "tool_name", "kind", "time"}
+    assert set(intent) == set(terminal)
+    assert set(intent) == {
+        *("record", "call_id", "tool_name", "kind", "time"),
+        *("isolation", "waived"),
+    }
     assert (intent["record"], terminal["record"]) == ("intent", "terminal")
     assert intent["call_id"] == terminal["call_id"] == result.call_id
     assert (intent["kind"], terminal["kind"]) == (None, None)
+    assert (intent["isolation"], terminal["isolation"]) == ("standard", result.receipt.isolation)
+    assert (intent["waived"], terminal["waived"]) == ([], [])
 
 
 @pytest.mark.parametrize(
@@ -398,9 +404,9 @@ async def test_case_27_a_long_shell_command_runs_and_is_in_no_command_line(place
 
 
 async def test_a_choice_of_the_environment_that_is_not_offered_is_refused(place, monkeypatch):
-    """An operator who sets `hardened` must not get less in silence."""
+    """An operator who sets `hardenend` must not get less in silence."""
     for name in ("TOOLCELL_ISOLATION", "TOOLCELL_POLICY"):
-        monkeypatch.setenv(name, "hardened")
+        monkeypatch.setenv(name, "hardenend")
         with pytest.raises(ValueError, match="not offered"):
             executor(place)
         monkeypatch.setenv(name, "standard")
@@ -436,7 +442,15 @@ def test_a_system_folder_is_no_workspace(place, system):
         ({"env": {"A": 1}}, ValueError),
         ({"env": {"A=B": "x"}}, ValueError),
         ({"max_concurrency": 0}, ValueError),
-        ({"isolation": "hardened"}, ValueError),
+        ({"isolation": "Standard"}, ValueError),
+        ({"isolation": ""}, ValueError),
+        ({"workspace_mode": "transaction"}, ValueError),
+        ({"workspace_mode": "readonly"}, ValueError),
+        ({"read": "/srv"}, ValueError),
+        ({"write": ["/nowhere"]}, ValueError),
+        ({"waive": "net_blocked"}, ValueError),
+        ({"waive": ["networks"]}, ValueError),
+        ({"waive": ["fs_confined"]}, ValueError),
     ],
 )
 def test_an_option_that_cannot_work_is_refused_at_once(place, options, error):

@@ -16,6 +16,7 @@ from toolcell_policies import (
     Outcome,
     PathVerdict,
     Reason,
+    Role,
     decide,
 )
 
@@ -34,6 +35,7 @@ def verdict(*found: str, asks: bool = False) -> PathVerdict:
 
 
 FREE = verdict()
+GRANTED = dataclasses.replace(FREE, folder="/srv/out")
 ASKS = verdict("path_write_asks", asks=True)
 OUTSIDE = verdict("path_outside_workspace")
 SECRET = verdict("path_protected")
@@ -85,6 +87,11 @@ def codes(decision: Decision) -> list[str]:
         ({"network": "host"}, "ask", 3, "network_host"),
         ({"network": "loopback"}, "allow", 0, "access_readonly"),
         ({"network": "wifi"}, "ask", 3, "network_unknown"),
+        ({"waived": ("paths_masked",)}, "ask", 3, "waived"),
+        ({"waived": ("paths_masked",), "granted_first_use": True}, "ask", 3, "waived"),
+        ({"waived": ("paths_masked",), "paths": (SECRET,)}, "deny", 3, "waived"),
+        ({"paths": (GRANTED,)}, "allow", 0, "write_grant"),
+        ({"paths": (GRANTED,), "access_mode": AccessMode.WRITE}, "ask", 2, "write_grant"),
         ({"display_bytes": DISPLAY_BYTES_MAX}, "allow", 0, "access_readonly"),
         ({"display_bytes": DISPLAY_BYTES_MAX + 1}, "ask", 3, "call_too_long"),
         ({"paths": (FREE, ASKS)}, "ask", 3, None),
@@ -119,6 +126,7 @@ def test_every_reason_is_listed_also_behind_a_deny() -> None:
         danger=DangerLevel.CRITICAL,
         permission_level=3,
         network="host",
+        waived=("net_blocked",),
         display_bytes=10**9,
         paths=(OUTSIDE, SECRET, ASKS),
     )
@@ -130,17 +138,21 @@ def test_every_reason_is_listed_also_behind_a_deny() -> None:
         "danger_critical",
         "level_required",
         "network_host",
+        "waived",
         "call_too_long",
     ]
 
 
 def test_a_refusal_says_what_would_help_where_something_would() -> None:
     """A model that is told only no tries again with the same path."""
-    assert decided(paths=(OUTSIDE,)).remedy == "use a path inside the workspace"
+    assert decided(paths=(OUTSIDE,)).remedy == (
+        "use a path inside the workspace, or grant its folder: --write DIR (write=)"
+    )
     assert decided(paths=(SECRET,)).remedy is None
     twice = decided(paths=(OUTSIDE, OUTSIDE, verdict("path_expansion")))
     assert twice.remedy == (
-        "use a path inside the workspace; write the path out, relative to the workspace"
+        "use a path inside the workspace, or grant its folder: --write DIR (write=); "
+        "write the path out, relative to the workspace"
     )
     asked = decided(access_mode=AccessMode.EXECUTE)
     assert asked.remedy == "an approver (`approver=` / `--yes`)"
@@ -161,7 +173,55 @@ def test_every_remedy_belongs_to_a_documented_code() -> None:
     assert set(engine._REMEDIES) <= path_codes()
 
 
-VERDICTS = st.sampled_from([FREE, ASKS, OUTSIDE, SECRET])
+def outside(path: str, role: Role, *more: str) -> PathVerdict:
+    return dataclasses.replace(
+        verdict("path_outside_workspace", *more), path_as_given=path, role=role
+    )
+
+
+@pytest.mark.parametrize(
+    ("paths", "grant"),
+    [
+        ((outside("a", "read"),), ", or grant its folder: --read DIR (read=)"),
+        ((outside("a", "write"),), ", or grant its folder: --write DIR (write=)"),
+        (
+            (outside("a", "write"), outside("a", "read")),
+            ", or grant its folder: --write DIR (write=)",
+        ),
+        (
+            (outside("a", "read"), outside("b", "write"), outside("b", "read")),
+            ", or grant its folder: --read DIR (read=) or --write DIR (write=)",
+        ),
+        ((outside("a", "read", "path_protected"),), ""),
+        ((outside("a", "write", "path_sealed"),), ""),
+        ((outside("a", "read", "path_magic_link"),), ""),
+    ],
+)
+def test_the_remedy_for_a_path_outside_names_the_flag_that_would_grant_it(
+    paths: tuple[PathVerdict, ...], grant: str
+) -> None:
+    """A person who has to look the flag up grants too much; a secret is never worth a flag."""
+    assert decided(paths=paths).remedy == f"use a path inside the workspace{grant}"
+
+
+def test_a_waiver_is_named_in_its_reason() -> None:
+    """Nobody can agree to giving up what is not said."""
+    (_, reason) = decided(waived=("paths_masked", "net_blocked")).reasons
+    assert reason.text.endswith("paths_masked, net_blocked")
+
+
+def test_a_write_into_a_granted_folder_is_said_once_for_each_path() -> None:
+    """Whoever agrees has to see that it is no workspace; a read of it says nothing."""
+    read = dataclasses.replace(GRANTED, role="read")
+    other = dataclasses.replace(GRANTED, path_as_given="q\n")
+    assert "write_grant" not in codes(decided(paths=(read,)))
+    reasons = decided(paths=(GRANTED, read, GRANTED, other)).reasons
+    texts = [one.text for one in reasons if one.code == "write_grant"]
+    assert [text[:4] for text in texts] == ["'p' ", "'q\\n"]
+    assert all(text.isprintable() for text in texts)
+
+
+VERDICTS = st.sampled_from([FREE, ASKS, OUTSIDE, SECRET, GRANTED])
 FACTS = st.builds(
     Facts,
     tool_name=st.text(max_size=10),
@@ -170,6 +230,7 @@ FACTS = st.builds(
     permission_level=st.integers(),
     paths=st.lists(VERDICTS, max_size=4).map(tuple),
     network=st.sampled_from(["none", "loopback", "host"]) | st.text(max_size=5),
+    waived=st.lists(st.sampled_from(["net_blocked", "paths_masked"]), max_size=2).map(tuple),
     granted_first_use=st.booleans(),
     plan_hash=st.text(max_size=5),
     display_bytes=st.integers(),
@@ -206,3 +267,13 @@ def test_a_grant_never_lets_a_deny_or_a_level_3_go(facts: Facts) -> None:
     assert granted.level == fresh.level
     if fresh.level != 2 or fresh.outcome is Outcome.DENY:
         assert granted == fresh
+
+
+@given(facts=FACTS)
+def test_a_waiver_never_makes_a_decision_milder(facts: Facts) -> None:
+    """Giving a guarantee up must cost a question, whatever else is known."""
+    kept = decide(dataclasses.replace(facts, waived=()))
+    waived = decide(dataclasses.replace(facts, waived=("net_blocked",)))
+    assert waived.level == 3
+    assert STRICTNESS[waived.outcome] >= STRICTNESS[kept.outcome]
+    assert waived.outcome is not Outcome.ALLOW

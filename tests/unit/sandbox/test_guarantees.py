@@ -20,7 +20,7 @@ from toolcell_sandbox.guarantees import (
     Promise,
     promise,
 )
-from toolcell_sandbox.spec import GUARANTEES, NEVER_WAIVED, JailSpec, Network
+from toolcell_sandbox.spec import GUARANTEES, NEVER_WAIVED, JailSpec, Mount, Network
 
 WHOLE = Offer(
     landlock_abi=7,
@@ -273,6 +273,26 @@ def test_a_scratch_workspace_holds_the_whole_level() -> None:
     """It has no secret, and nothing in it is kept."""
     found = promised(spec(workspace="/w", workspace_mode="scratch"))
     assert (found.isolation, found.waived) == ("standard", ())
+
+
+def test_a_folder_that_was_granted_to_be_written_is_as_direct() -> None:
+    """A receipt that says "read-only" beside a folder that was changed is untrue."""
+    grant = Mount(path="/srv/data", writable=True, identity=(1, 2))
+    for mode in ("read_only", "scratch"):
+        found = promised(spec(workspace="/w", workspace_mode=mode, mounts=(grant,)))
+        assert set(found.waived) == set(DIRECT_GIVES_UP)
+        assert not set(DIRECT_GIVES_UP) & found.held.keys()
+
+
+def test_a_folder_that_was_granted_to_be_read_is_not_masked() -> None:
+    """Its secrets are there to be read, however empty the workspace is."""
+    grant = Mount(path="/srv/data", identity=(1, 2))
+    found = promised(spec(workspace="/w", workspace_mode="scratch", mounts=(grant,)))
+    assert "paths_masked" not in found.held
+    assert found.isolation == "partial"
+    library = Mount(path="/opt/lib")
+    found = promised(spec(workspace="/w", workspace_mode="scratch", mounts=(library,)))
+    assert "paths_masked" in found.held
 
 
 # -- waivers -------------------------------------------------------------------------------

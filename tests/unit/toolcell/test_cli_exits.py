@@ -35,7 +35,7 @@ def test_the_codes_of_run_are_the_documented_ones() -> None:
     assert by_code[3] == {"unknown_tool", "tool_disabled", "invalid_arguments"}
     assert by_code[4] >= {"denied", "approval_rejected", "approval_timeout", "approval_unavailable"}
     assert by_code[5] == {"timeout", *(kind for kind in KINDS if kind.endswith("_exceeded"))}
-    assert by_code[6] == {"crashed"}
+    assert by_code[6] == {"crashed", "syscall_blocked"}
     assert by_code[7] == {"confinement_failed"}
     assert by_code[70] == {"executor_error"}
     assert by_code[130] == {"cancelled"}
@@ -68,6 +68,13 @@ def test_a_signal_is_128_and_its_number() -> None:
     """As a shell says it; a signal that nobody knows is our failure, not success."""
     assert exec_code(ended(results.Crashed(message="", signal="SIGSEGV", stage="run"))) == 139
     assert exec_code(ended(results.Crashed(message="", signal="SIG40", stage="run"))) == 168
+
+
+def test_a_command_that_was_ended_for_a_system_call_is_128_and_sigsys() -> None:
+    """As a shell says of what a filter ends: 125 would say that the command never ran."""
+    failure = results.SyscallBlocked(message="", call="unknown", machine="i386")
+    assert exec_code(ended(failure)) == 159
+    assert run_code(ended(failure)) == 6
 
 
 def test_limits_permissions_and_our_own_failures_of_exec() -> None:

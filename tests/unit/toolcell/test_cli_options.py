@@ -9,7 +9,7 @@ import pytest
 from toolcell import approval
 from toolcell._exits import Refused
 from toolcell._options import Flags
-from toolcell_sandbox.spec import Limits
+from toolcell_sandbox.spec import Limits, Network
 
 
 def test_no_flag_is_the_default() -> None:
@@ -82,6 +82,54 @@ def test_a_variable_that_is_none_is_refused(word: str) -> None:
     """A misspelt name must not be an empty variable."""
     with pytest.raises(Refused):
         Flags(env=(word,)).environment()
+
+
+def test_the_jail_is_what_was_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A flag that is read and not applied gives a jail that nobody asked for."""
+    monkeypatch.delenv("TOOLCELL_ISOLATION", raising=False)
+    plain = Flags()
+    assert (plain.level(), plain.mode(), plain.reach(), plain.waivers()) == (
+        *("standard", None),
+        *(Network.none(), ()),
+    )
+    flags = Flags(
+        isolation="container",
+        workspace_mode="scratch",
+        network="host",
+        waive=("paths_masked", "paths_masked", "cpu_limited"),
+    )
+    assert (flags.level(), flags.mode(), flags.reach()) == (
+        *("container", "scratch"),
+        Network.host(),
+    )
+    assert flags.waivers() == ("paths_masked", "cpu_limited")
+    monkeypatch.setenv("TOOLCELL_ISOLATION", "hardened")
+    assert (plain.level(), flags.level()) == ("hardened", "container")
+
+
+@pytest.mark.parametrize(
+    ("given", "read", "words"),
+    [
+        ({"isolation": "none"}, "level", "--isolation 'none' is not offered; choose one of: st"),
+        ({"isolation": ""}, "level", "--isolation '' is not offered"),
+        ({"workspace_mode": "rw"}, "mode", "--workspace-mode 'rw' is not offered; choose"),
+        ({"workspace_mode": "transaction"}, "mode", "--workspace-mode 'transaction' comes with a"),
+        ({"waive": ("nets",)}, "waivers", "--waive: 'nets' is no guarantee"),
+        ({"waive": ("tree_killed",)}, "waivers", "--waive: tree_killed is never waived"),
+    ],
+)
+def test_a_choice_that_is_none_names_its_flag(given: dict[str, Any], read: str, words: str) -> None:
+    """A person looks for the word that was typed, not for our name of it."""
+    with pytest.raises(Refused) as refused:
+        getattr(Flags(**given), read)()
+    assert str(refused.value).startswith(words)
+
+
+def test_a_level_of_the_environment_names_its_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody typed --isolation: looking for it would lead nowhere."""
+    monkeypatch.setenv("TOOLCELL_ISOLATION", "strong")
+    with pytest.raises(Refused, match=r"^TOOLCELL_ISOLATION 'strong' is not offered"):
+        Flags().level()
 
 
 def test_who_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:

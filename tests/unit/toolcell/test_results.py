@@ -55,6 +55,7 @@ KINDS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "file_size_exceeded": ("tool", "no", {"limit_bytes": 1}),
     "disk_exceeded": ("tool", "no", {"limit_bytes": 1, "limit_files": 16, "reached": "files"}),
     "processes_exceeded": ("tool", "no", {"limit": 1}),
+    "syscall_blocked": ("tool", "no", {"call": "open", "machine": "i386"}),
     "crashed": ("tool", "no", {"signal": "SIGSEGV", "stage": "run"}),
     "exited": ("tool", "no", {"exit_code": 1, "stage": "run"}),
     "protocol_error": ("tool", "no", {"rule": "r"}),
