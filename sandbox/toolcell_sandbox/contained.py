@@ -12,8 +12,18 @@ from typing import Any
 from . import host
 from .spec import JailSpec
 
-_READ_FILES = ("/etc/passwd", "/etc/group", "/etc/nsswitch.conf", "/etc/hosts")
-"""World-readable, and what programs look themselves up in; they have no private ones here."""
+_READ_FILES = (
+    "/etc/passwd",
+    "/etc/group",
+    "/etc/nsswitch.conf",
+    "/etc/hosts",
+    "/etc/os-release",
+    "/etc/lsb-release",
+    "/etc/debian_version",
+    "/etc/redhat-release",
+)
+"""World-readable, and what programs look up who and where they are in; they have no private ones
+here, and one that is there and may not be read is an error to many."""
 
 
 class Contained(Exception):
