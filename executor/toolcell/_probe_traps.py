@@ -29,7 +29,9 @@ class Trap:
     """
 
     def __init__(self, held: ExitStack) -> None:
-        base = tempfile.TemporaryDirectory(prefix="toolcell-doctor-")
+        # Where there is one, a short place: a socket's name has 108 bytes (unix(7)).
+        short = next((f for f in ("/tmp", "/var/tmp") if os.access(f, os.W_OK)), None)
+        base = tempfile.TemporaryDirectory(prefix="toolcell-doctor-", dir=short)
         self.base = os.path.realpath(held.enter_context(base))
         os.chmod(self.base, 0o755)
         self.folder = os.path.join(self.base, "open")

@@ -230,6 +230,7 @@ class _Jail:
         if "done" not in self._reports:
             # Nobody said that the tree is empty: what a group holds is still there then.
             self._launch.kill_group(self._process_group)
+            self._launch.clear_up()
         self._launch.reap()
 
     @property

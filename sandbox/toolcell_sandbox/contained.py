@@ -17,13 +17,8 @@ _READ_FILES = (
     "/etc/group",
     "/etc/nsswitch.conf",
     "/etc/hosts",
-    "/etc/os-release",
-    "/etc/lsb-release",
-    "/etc/debian_version",
-    "/etc/redhat-release",
 )
-"""World-readable, and what programs look up who and where they are in; they have no private ones
-here, and one that is there and may not be read is an error to many."""
+"""World-readable, and what programs look themselves up in; they have no private ones here."""
 
 
 class Contained(Exception):

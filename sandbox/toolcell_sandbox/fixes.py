@@ -116,6 +116,14 @@ _ROWS: Final[tuple[tuple[frozenset[str], frozenset[str] | None, str | None, str,
         f"nor /etc/subuid names ({ids.RANGE} in a row for each jail), with a writable /run",
     ),
     (
+        # Root's host trees are opened as mounts: CAP_SYS_ADMIN, which Docker's root has not got.
+        frozenset({"open"}),
+        frozenset({"EPERM"}),
+        None,
+        f"{_LEVEL}, or run as a user who is not root, in a container that may make namespaces",
+        f"run toolcell as a user who is not root, or as root with CAP_SYS_ADMIN; or {_LEVEL}",
+    ),
+    (
         frozenset({"open", "group"}),
         frozenset({"ENOSYS", "EPERM"}),
         None,

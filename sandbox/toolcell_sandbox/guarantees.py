@@ -167,8 +167,14 @@ MEANS: Final[dict[Way, dict[str, _Means]]] = {
         "fs_confined": _means(("Landlock", "landlock no_new_privs")),
         "net_blocked": _means(("seccomp", "seccomp")),
         "tree_killed": _means(("process group, seccomp, Landlock", "seccomp landlock_scopes")),
-        "processes_limited": _means(("rlimit over the whole user", "rlimits limited_uid")),
-        "cpu_limited": _means(("rlimit, watch, wall deadline", "rlimits watch")),
+        "processes_limited": _means(
+            ("{cgroup_pids}", "cgroup_pids"),
+            ("rlimit over the whole user", "rlimits limited_uid"),
+        ),
+        "cpu_limited": _means(
+            ("{cgroup_cpu}, rlimit, wall deadline", "cgroup_cpu rlimits"),
+            ("rlimit, watch, wall deadline", "rlimits watch"),
+        ),
         "signals_scoped": _means(("Landlock", "landlock_scopes")),
         "ipc_private": _means(("seccomp, Landlock", "seccomp landlock_scopes")),
         "devices_minimal": _means(("Landlock", "landlock")),

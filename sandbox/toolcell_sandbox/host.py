@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import glob
 import os
 import pwd
 import sys
@@ -22,24 +23,34 @@ SYSTEM_FOLDERS = (
     "/libx32",
     "/etc/alternatives",
     "/etc/bash.bashrc",
+    "/etc/debian_version",
     "/etc/ca-certificates",
     "/etc/crypto-policies",
     "/etc/fonts",
     "/etc/ld.so.cache",
     "/etc/ld.so.conf",
     "/etc/ld.so.conf.d",
+    "/etc/locale.alias",
     "/etc/localtime",
+    "/etc/lsb-release",
     "/etc/magic",
+    "/etc/manpath.config",
+    "/etc/maven",
     "/etc/mime.types",
+    "/etc/os-release",
     "/etc/perl",
     "/etc/pki/ca-trust",
     "/etc/pki/tls/certs",
     "/etc/protocols",
+    "/etc/redhat-release",
     "/etc/services",
     "/etc/ssl/certs",
     "/etc/ssl/openssl.cnf",
     "/etc/terminfo",
     "/etc/timezone",
+    "/etc/wgetrc",
+    # Debian and Ubuntu keep what a Java is configured by there, and link to it.
+    *sorted(glob.glob("/etc/java-*")),
 )
 """What of the host's system a jail sees, read-only. Nothing here holds a secret by custom."""
 

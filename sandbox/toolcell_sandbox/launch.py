@@ -21,6 +21,7 @@ from .cgroup import Group
 from .guarantees import Promise
 from .spec import CommandHandler, Handler, JailSpec, Mount
 
+REMOVE = os.path.join(os.path.dirname(os.path.realpath(__file__)), "_child", "remove.py")
 BOOTSTRAP = os.path.join(os.path.dirname(os.path.realpath(__file__)), "_child", "bootstrap.py")
 PIPE_BYTES = 1 << 18
 NOTES_BYTES = 4096
@@ -51,6 +52,7 @@ class Launch:
         self.ends: dict[str, int] = {}
         self._fds: dict[str, int] = {}
         self._reaped = False
+        self._place: str | None = None
         with ExitStack() as theirs:
             self._pipes(held, theirs, feeds=feeds)
             config = _held(theirs, os.memfd_create("config"))
@@ -71,6 +73,7 @@ class Launch:
                     told["watches_segments"] = not is_bounded
                 else:
                     told = contained.configuration(told, spec, held)
+                    self._place = told["place"]
                 file.write(json.dumps(told).encode())
             os.lseek(config, 0, os.SEEK_SET)
             self._errors = _held(held, os.memfd_create("errors"))
@@ -141,6 +144,19 @@ class Launch:
     async def wait(self) -> None:
         """Until the launcher has ended, which it does only after the whole tree."""
         await trio.lowlevel.wait_readable(self._pidfd)
+
+    def clear_up(self) -> None:
+        """Have the jail's own folders removed, where its init did not live to do it.
+
+        By a process that outlives this call: a jail can leave millions of files.
+        """
+        if self._place is not None and os.path.lexists(self._place):
+            argv = [host.EXECUTABLE, "-I", "-S", REMOVE, self._place]
+            quiet = subprocess.DEVNULL
+            environment = host.base_environment()
+            subprocess.run(
+                argv, stdin=quiet, stdout=quiet, stderr=quiet, env=environment, cwd="/", check=False
+            )
 
     def kill(self, group: int | None) -> None:
         """End the launcher itself; its init ends with it, unproven.

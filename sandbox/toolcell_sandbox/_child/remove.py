@@ -1,4 +1,8 @@
-"""Removing a folder that a jail has left behind, whatever it put there, in bounded memory."""
+"""Removing a folder that a jail has left behind, whatever it put there, in bounded memory.
+
+As a program, `python -I -S remove.py PATH`, it does so in a process of its own, and returns at
+once: for a supervisor whose init was killed, and that has other calls to see to.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,8 @@ import stat
 import time
 
 _FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_ATTEMPTS, _PAUSE_S = 100, 0.1
+"""For killed processes that are still ending: each may finish the call that it is in."""
 _BATCH = 1_000
 """Entries that are looked at in one go: a folder may hold millions."""
 
@@ -70,3 +76,26 @@ def _lift(top: int, name: str, names: itertools.count[int], deadline: float | No
     finally:
         os.close(folder)
     return True
+
+
+def main(path: str) -> None:
+    """Remove `path` in a process of its own that nobody waits for."""
+    if os.fork() != 0:
+        return
+    os.setsid()
+    os.nice(19)
+    for _ in range(_ATTEMPTS):
+        try:
+            remove_tree(path)
+        except FileNotFoundError:
+            return
+        except OSError:
+            time.sleep(_PAUSE_S)
+        else:
+            return
+
+
+if __name__ == "__main__":
+    import sys
+
+    main(sys.argv[1])

@@ -25,6 +25,7 @@ FALLBACK = fix_for({})
         ({"stage": "idmap", "errno": "EINVAL"}, "who owns", "ext4"),
         ({"stage": "ids", "guarantee": "signals_scoped"}, "standard", "as root"),
         ({"stage": "ids", "guarantee": "no_new_privileges"}, "not root", "subuid"),
+        ({"stage": "open", "errno": "EPERM"}, "--isolation container", "CAP_SYS_ADMIN"),
         ({"stage": "open", "errno": "ENOSYS"}, "outside of a jail", "outside of a jail"),
         ({"stage": "open", "errno": "ELOOP"}, "symlink", "symlink"),
         ({"stage": "sensitive files"}, "--waive paths_masked", "--isolation standard"),

@@ -81,7 +81,7 @@ OFF = {
         "no_new_privs": "fs_confined",
         "rlimits": "cpu_limited",
         "close_range": "fds_closed",
-        "watch": "cpu_limited",
+        "watch": None,
         "cgroup_memory": None,
         "cgroup_pids": None,
         "cgroup_cpu": None,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import resource
 import socket
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,10 +15,13 @@ from toolcell_sandbox._child.remove import remove_tree
 
 
 @pytest.fixture
-def top(tmp_path: Path) -> Path:
-    """A jail's folder, of which nothing may stay."""
-    (tmp_path / "top").mkdir()
-    return tmp_path / "top"
+def top(tmp_path: Path) -> Iterator[Path]:
+    """A jail's folder, of which nothing may stay: pytest's own removal would trip over it."""
+    folder = tmp_path / "top"
+    folder.mkdir()
+    yield folder
+    script = 'chmod -R u+rwX "$1"; rm -rf "$1"'
+    subprocess.run(["/bin/sh", "-c", script, "sh", str(folder)], check=True, capture_output=True)
 
 
 @pytest.fixture
