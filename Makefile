@@ -7,12 +7,13 @@ export PYTHON
 # For example: make test ARGS="tests/unit -x"
 ARGS ?=
 
-.PHONY: bench help run test lint format types contracts wheel check clean install install-dev
+.PHONY: bench containment help run test lint format types contracts wheel check clean install install-dev
 
 help:
 	@echo "make run        install into .venv, then a tour: real calls, hostile calls, how each ended"
 	@echo "make test       install the tools for development too, then run the tests (ARGS=...)"
 	@echo "make check      all that CI asks: lint types contracts test wheel"
+	@echo "make containment  the whole matrix of attacks; as root, once more as a user without rights"
 	@echo "make bench      how late a killed call returns, with 16 of them running"
 	@echo "make format     let ruff lay out the code"
 	@echo "make clean      remove what these made"
@@ -28,6 +29,9 @@ run: install
 
 test: install-dev
 	$(VENV)/bin/python -m pytest $(ARGS)
+
+containment: install-dev
+	scripts/containment.sh $(VENV)/bin/python $(ARGS)
 
 lint: install-dev
 	$(VENV)/bin/ruff check .

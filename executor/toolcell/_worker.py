@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from toolcell._signature import MISSING, Signature, signature
 from toolcell.errors import ToolError
-from toolcell.markers import AtLeast, PathRole, Returned
+from toolcell.markers import SETTLED, AtLeast, PathRole, Returned
 
 __all__ = ["converted", "decode", "describe", "describe_pack", "invoke"]
 
@@ -34,6 +34,7 @@ def decode(
     Raises:
         ToolError: an argument breaks what only its Python type can tell.
     """
+    SETTLED.update(context.get("settled_paths", {}))
     function = _function(target)
     found = signature(function)
     ready = _converted(found, arguments) | _injected(found, context)

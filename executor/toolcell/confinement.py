@@ -187,10 +187,12 @@ def confine(
     choices: Choices,
     mode: Mode,
     context: Mapping[str, Any],
+    settled: Mapping[str, str],
 ) -> tuple[Handler, JailSpec]:
     """The jail that this call gets: what it may write depends on the tool's word and on `mode`.
 
-    The arguments are not part of the spec; they travel with the handler.
+    The arguments are not part of the spec; they travel with the handler. `settled` says where
+    each path among them led when it was decided on: a built-in tool opens that, and no link.
     """
     mounts = list(library_mounts())
     mounts += choices.folders.mounts(workspace.path, mode.name, writes=writes(tool))
@@ -213,7 +215,7 @@ def confine(
             digest=ref.digest,
             sys_path=(*ref.sys_path, *library_path()),
             adapter=ADAPTER,
-            context=context,
+            context={**context, "settled_paths": settled} if tool.trusted else context,
             hidden=_hidden_frames(tool, ref),
         )
     spec = JailSpec(

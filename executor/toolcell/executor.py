@@ -262,6 +262,7 @@ class Executor:
                 choices=self.choices,
                 mode=plan.mode,
                 context=dataclasses.asdict(context) | {"call_id": call.call_id},
+                settled=plan.settled,
             )
             problem = await self._lookout.problem(spec)
             if problem is not None:

@@ -7,7 +7,19 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
-__all__ = ["RETURNED", "Above", "AtLeast", "PathRole", "ReadPath", "Returned", "WritePath"]
+__all__ = [
+    "RETURNED",
+    "SETTLED",
+    "Above",
+    "AtLeast",
+    "PathRole",
+    "ReadPath",
+    "Returned",
+    "WritePath",
+]
+
+SETTLED: dict[str, str] = {}
+"""In a jail: each path argument of a built-in tool, and where it led when it was decided on."""
 
 RETURNED = "__toolcell_returned__"
 """The one key of the object that `Returned` becomes on its way out of the jail."""

@@ -39,11 +39,17 @@ class Plan:
     decision: Decision
     first_use: tuple[object, ...]
     """What a first use that was agreed to is remembered by."""
+    paths: tuple[PathVerdict, ...]
 
     @property
     def arguments(self) -> dict[str, Any]:
         """The validated arguments."""
         return self.valid.arguments
+
+    @property
+    def settled(self) -> dict[str, str]:
+        """Each path among the arguments, and where it led when it was decided on."""
+        return {one.path_as_given: one.resolved for one in self.paths if one.resolved is not None}
 
     @property
     def text(self) -> str:
@@ -113,6 +119,7 @@ class Planner:
             mode=ready,
             decision=decision,
             first_use=first_use,
+            paths=paths,
         )
 
     def remember(self, plan: Plan) -> None:

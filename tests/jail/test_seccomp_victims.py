@@ -320,7 +320,7 @@ def test_a_jail_without_namespaces_has_no_network_queues_or_power_over_others() 
     calls: list[Any] = [
         *(("socket", [family, 1, 0]) for family in (UNIX, INET, INET6)),
         ("socket", [NETLINK, 3, 0]),
-        ("shmget", [0, 4096, 0]),
+        ("shmget", [0x7C7C7C01, 4096, 0]),
         ("msgctl", [-1, 0, 0]),
         ("mq_unlink", ["nonexistent"]),
         ("sched_setaffinity", ["PID", 0, 0]),

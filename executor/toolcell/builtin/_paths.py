@@ -9,6 +9,7 @@ import stat
 from pathlib import Path
 from typing import Final, NoReturn
 
+from toolcell.builtin._settled import Changed, open_settled, parent_of
 from toolcell.errors import ToolError
 
 FILE_BYTES_MAX: Final = 32 << 20
@@ -46,7 +47,7 @@ def read_bytes(path: Path) -> bytes:
     """
     try:
         # Without O_NONBLOCK a FIFO would block the open itself (open(2)).
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
+        fd = open_settled(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
     except OSError as error:
         failed(path, error)
     try:
@@ -98,6 +99,8 @@ def require_regular(path: Path, found: os.stat_result) -> None:
 
 def failed(path: Path, error: OSError) -> NoReturn:
     """Word an error that the path is to blame for; raise any other as it is."""
+    if isinstance(error, Changed):
+        raise ToolError(f"{shown(path)}: {error.strerror}") from None
     if error.errno == errno.ENOENT:
         missing(path)
     if error.errno in _REASONS:
@@ -134,41 +137,42 @@ def write_atomic(path: Path, content: bytes) -> bool:
     Raises:
         ToolError: the target is a folder, not regular, not writable, or a link to nothing.
     """
-    target = Path(os.path.realpath(path))
     try:
-        mode = _existing_mode(path, target)
-        os.makedirs(target.parent, exist_ok=True)
-        _replace(target, content, mode)
+        if path.is_symlink() and not path.exists():
+            missing(path)
+        with parent_of(path, make=True) as (folder, name):
+            mode = _existing_mode(path, folder, name)
+            _replace(folder, name, content, mode)
     except OSError as error:
         failed(path, error)
     return mode is None
 
 
-def _existing_mode(path: Path, target: Path) -> int | None:
+def _existing_mode(path: Path, folder: int, name: str) -> int | None:
     try:
-        found = os.stat(target)
+        found = os.stat(name, dir_fd=folder, follow_symlinks=False)
     except FileNotFoundError:
-        if path.is_symlink():
-            missing(path)
         return None
+    if stat.S_ISLNK(found.st_mode):
+        raise Changed
     require_regular(path, found)
-    if not os.access(target, os.W_OK):
+    if not os.access(name, os.W_OK, dir_fd=folder):
         # Renaming over it would get by its mode.
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
     return stat.S_IMODE(found.st_mode) & 0o777
 
 
-def _replace(target: Path, content: bytes, mode: int | None) -> None:
-    beside = target.parent / f".{target.name[:100]}.{os.urandom(6).hex()}.tmp"
+def _replace(folder: int, name: str, content: bytes, mode: int | None) -> None:
+    beside = f".{name[:100]}.{os.urandom(6).hex()}.tmp"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    fd = os.open(beside, flags, 0o666)
+    fd = os.open(beside, flags, 0o666, dir_fd=folder)
     try:
         with os.fdopen(fd, "wb") as file:
             file.write(content)
             if mode is not None:
                 os.fchmod(file.fileno(), mode)
-        os.replace(beside, target)
+        os.replace(beside, name, src_dir_fd=folder, dst_dir_fd=folder)
     except BaseException:
         with contextlib.suppress(OSError):
-            os.unlink(beside)
+            os.unlink(beside, dir_fd=folder)
         raise

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Annotated, Any, Final
 
 from toolcell.builtin._paths import decoded, failed, read_bytes, shown, write_atomic
+from toolcell.builtin._settled import open_folder
 from toolcell.errors import ToolError
 from toolcell.markers import AtLeast, ReadPath, Returned, WritePath
 
@@ -58,7 +59,11 @@ def list_directory(path: ReadPath = Path("."), depth: Annotated[int, AtLeast(1)]
     """
     entries: list[dict[str, Any]] = []
     try:
-        complete = _list(path, min(depth, 64), entries)
+        folder = open_folder(path)
+        try:
+            complete = _list(folder, os.fspath(path), min(depth, 64), entries)
+        finally:
+            os.close(folder)
     except OSError as error:
         if path.is_file():
             message = f"{shown(path)} is a file, not a folder"
@@ -67,23 +72,29 @@ def list_directory(path: ReadPath = Path("."), depth: Annotated[int, AtLeast(1)]
     return Returned({"entries": entries}, {"truncated": not complete})
 
 
-def _list(folder: Path, depth: int, entries: list[dict[str, Any]]) -> bool:
-    """Add the entries below `folder`; whether all had room."""
+def _list(folder: int, path: str, depth: int, entries: list[dict[str, Any]]) -> bool:
+    """Add the entries below `folder`, whose path is shown; whether all had room."""
     with os.scandir(folder) as found:
         listed = sorted(found, key=lambda entry: entry.name)
     for entry in listed:
         if len(entries) >= ENTRIES_MAX:
             return False
-        facts = entry.stat(follow_symlinks=False)
+        facts = os.stat(entry.name, dir_fd=folder, follow_symlinks=False)
+        inner = os.path.join(path, entry.name)
         what = _TYPES.get(stat.S_IFMT(facts.st_mode), "other")
         size = facts.st_size if what == "file" else None
-        entries.append({"path": shown(entry.path), "type": what, "size": size})
+        entries.append({"path": shown(inner), "type": what, "size": size})
         if what == "directory" and depth > 1 and entry.name != ".git":
+            flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
             try:
-                if not _list(Path(entry.path), depth - 1, entries):
-                    return False
-            except PermissionError:
+                below = os.open(entry.name, flags, dir_fd=folder)
+            except OSError:
                 continue  # listed as an entry; what it holds is not ours to see
+            try:
+                if not _list(below, inner, depth - 1, entries):
+                    return False
+            finally:
+                os.close(below)
     return True
 
 

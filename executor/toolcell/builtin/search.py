@@ -6,11 +6,13 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated, Any, Final
 
 from toolcell.builtin._paths import failed, missing, require_regular, shown
+from toolcell.builtin._settled import Changed, open_folder, parent_of
 from toolcell.errors import ToolError
 from toolcell.markers import AtLeast, ReadPath, Returned
 
@@ -44,8 +46,8 @@ def search(
     wanted = None if glob is None else _glob(glob)
     matches: list[dict[str, Any]] = []
     facts, size = {"files_searched": 0, "files_skipped": 0}, 0
-    for file in _files(path, wanted):
-        content = _content(file)
+    for file, folder, name in _files(path, wanted):
+        content = _content(folder, name)
         if content is None:
             facts["files_skipped"] += 1
             continue
@@ -97,25 +99,33 @@ def _compiled(pattern: str) -> Any:
         ) from None
 
 
-def _files(path: Path, wanted: Matcher | None) -> Iterator[str]:
+Found = tuple[str, int, str]
+"""A file's path as it is shown, the folder that it lies in by descriptor, and its name there."""
+
+
+def _files(path: Path, wanted: Matcher | None) -> Iterator[Found]:
     """The file itself, or all regular files below a folder, in the order of their paths."""
     try:
-        found = os.stat(path)
+        with parent_of(path) as (folder, name):
+            found = os.stat(name, dir_fd=folder, follow_symlinks=False)
+            if not stat.S_ISDIR(found.st_mode):
+                if stat.S_ISLNK(found.st_mode):
+                    raise Changed
+                require_regular(path, found)
+                yield os.fspath(path), folder, name
+                return
+        top = open_folder(path)
+        try:
+            yield from _below(top, os.fspath(path), "", wanted)
+        finally:
+            os.close(top)
     except FileNotFoundError:
         missing(path)
     except OSError as error:
         failed(path, error)
-    if not path.is_dir():
-        require_regular(path, found)
-        yield os.fspath(path)
-        return
-    try:
-        yield from _below(os.fspath(path), "", wanted)
-    except PermissionError as error:
-        failed(path, error)
 
 
-def _below(folder: str, prefix: str, wanted: Matcher | None) -> Iterator[str]:
+def _below(folder: int, path: str, prefix: str, wanted: Matcher | None) -> Iterator[Found]:
     with os.scandir(folder) as found:
         entries = [
             (f"{entry.name}/" if entry.is_dir(follow_symlinks=False) else entry.name, entry)
@@ -126,18 +136,28 @@ def _below(folder: str, prefix: str, wanted: Matcher | None) -> Iterator[str]:
     for name, entry in sorted(entries, key=lambda pair: pair[0]):
         inner = prefix + name
         if name.endswith("/"):
-            if prefix.count("/") < 100 and os.access(entry.path, os.R_OK | os.X_OK):
-                yield from _below(entry.path, inner, wanted)
+            if prefix.count("/") >= 100:
+                continue
+            try:
+                flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+                below = os.open(entry.name, flags, dir_fd=folder)
+            except OSError:
+                continue  # Not ours to see, or gone.
+            try:
+                yield from _below(below, os.path.join(path, entry.name), inner, wanted)
+            finally:
+                os.close(below)
         elif entry.is_file(follow_symlinks=False) and (
             wanted is None or wanted(os.fsencode(inner))
         ):
-            yield entry.path
+            yield os.path.join(path, entry.name), folder, entry.name
 
 
-def _content(file: str) -> bytes | None:
+def _content(folder: int, name: str) -> bytes | None:
     """A text file's bytes with LF line ends; None when it is binary, huge or not readable."""
     try:
-        fd = os.open(file, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
+        flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW
+        fd = os.open(name, flags, dir_fd=folder)
         with os.fdopen(fd, "rb") as opened:
             content = opened.read(FILE_BYTES_MAX + 1)
     except OSError:

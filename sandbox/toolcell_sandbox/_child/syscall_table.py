@@ -51,6 +51,7 @@ EPROTONOSUPPORT = refuse(errno.EPROTONOSUPPORT)
 ESOCKTNOSUPPORT = refuse(errno.ESOCKTNOSUPPORT)
 ENOPROTOOPT = refuse(errno.ENOPROTOOPT)
 EOPNOTSUPP = refuse(errno.EOPNOTSUPP)
+EMFILE = refuse(errno.EMFILE)
 DONE = refuse(0)
 ASK = 0x7FC0_0000
 """The init is asked, does the call in the caller's place or refuses it (SECCOMP_RET_USER_NOTIF);
@@ -732,6 +733,10 @@ PROCESS_GROUP: dict[str, tuple[Verdict, str]] = {
     **dict.fromkeys(_IPC_CALLS, (EPERM, _IPC)),
     **dict.fromkeys(_METADATA_CALLS, (ASK, _METADATA)),
     **dict.fromkeys(_ATTRIBUTE_CALLS, (EOPNOTSUPP, _METADATA)),
+    **dict.fromkeys(
+        ("inotify_init", "inotify_init1"),
+        (EMFILE, "instances come out of the user's own budget; programs fall back to looking"),
+    ),
     "inotify_add_watch": (EPERM, "tells the names in folders that Landlock lets nobody list"),
 }
 """What is judged otherwise where no namespace stands around the jail."""

@@ -16,7 +16,9 @@ from toolcell.builtin import _paths, files
 from toolcell.builtin._diff import Change, unified
 from toolcell.builtin.edit import edit_file
 from toolcell.builtin.files import list_directory, read_file, write_file
+from toolcell.builtin.search import search
 from toolcell.errors import ToolError
+from toolcell.markers import SETTLED
 
 
 @pytest.fixture
@@ -223,7 +225,7 @@ def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(
     """A full disk must not cost the file; and its error is a limit, not the tool's words."""
     (ws / "f").write_text("old")
 
-    def full(*_: object) -> None:
+    def full(*_: object, **__: object) -> None:
         raise OSError(errno.ENOSPC, "full")
 
     monkeypatch.setattr(os, "replace", full)
@@ -342,3 +344,71 @@ def test_a_diff_applied_to_the_old_text_gives_the_new_one(text: str, old: str, n
         changes.append(Change(at, at + len(old), new))
         at = text.find(old, at + len(old))
     assert applied(text, unified("f", text, changes)) == text.replace(old, new)
+
+
+# ---------------------------------------------------------------- what was decided on
+
+
+@pytest.fixture
+def settled(ws: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A file, a folder and a file in it, each decided on as they are now."""
+    (ws / "notes").write_text("plain")
+    (ws / "sub").mkdir()
+    (ws / "sub" / "in").write_text("inner")
+    (ws / "secret").mkdir()
+    (ws / "secret" / "in").write_text("SECRET")
+    names = ("notes", "sub", "sub/in", "new/deep")
+    for name in names:
+        monkeypatch.setitem(SETTLED, name, str(ws / name))
+    return ws
+
+
+def swap(path: Path, target: str) -> None:
+    """Another process puts a link in the place of what was decided on."""
+    if path.is_dir():
+        path.rename(path.with_name("moved"))
+    else:
+        path.unlink()
+    path.symlink_to(target)
+
+
+def test_a_file_that_became_a_link_since_it_was_decided_on_is_not_opened(settled: Path) -> None:
+    """It can lead to the one file that was to stay unread, or unwritten."""
+    assert read_file(Path("notes")).output == "plain"
+    swap(settled / "notes", "secret/in")
+    for act in (
+        lambda: read_file(Path("notes")),
+        lambda: write_file(Path("notes"), "x"),
+        lambda: search("SECRET", Path("notes")),
+    ):
+        with pytest.raises(ToolError, match="a link stands there"):
+            act()
+    assert (settled / "secret" / "in").read_text() == "SECRET"
+
+
+def test_a_folder_on_the_way_that_became_a_link_is_not_followed(settled: Path) -> None:
+    """Swapping a parent does as much as swapping the file."""
+    assert read_file(Path("sub/in")).output == "inner"
+    assert list_directory(Path("sub")).output == {
+        "entries": [{"path": "sub/in", "type": "file", "size": 5}]
+    }
+    swap(settled / "sub", "secret")
+    for act in (
+        lambda: read_file(Path("sub/in")),
+        lambda: write_file(Path("sub/in"), "x"),
+        lambda: list_directory(Path("sub")),
+        lambda: search("SECRET", Path("sub")),
+    ):
+        with pytest.raises(ToolError, match="a link stands there"):
+            act()
+    assert (settled / "secret" / "in").read_text() == "SECRET"
+
+
+def test_folders_that_are_made_on_the_way_follow_no_link(settled: Path) -> None:
+    """Making them by name would make them wherever a link leads."""
+    write_file(Path("new/deep"), "fine")
+    assert (settled / "new" / "deep").read_text() == "fine"
+    swap(settled / "new", "secret")
+    with pytest.raises(ToolError, match="a link stands there"):
+        write_file(Path("new/deep"), "x")
+    assert sorted(os.listdir(settled / "secret")) == ["in"]
