@@ -31,7 +31,7 @@ class Launch:
     """A started launcher. Everything it holds is closed, and it is reaped, with `held`.
 
     `ends` are our non-blocking ends of its pipes: stdout, stderr, result and report to read,
-    liveness, gate and, where it is fed, stdin to write.
+    liveness and, where it is fed or has to wait, stdin and gate to write.
 
     Raises:
         OSError: a pipe or the process could not be had; nothing is left of it.
@@ -54,26 +54,20 @@ class Launch:
         self._reaped = False
         self._place: str | None = None
         with ExitStack() as theirs:
-            self._pipes(held, theirs, feeds=feeds)
+            fed = ["stdin"] * feeds + ["liveness"] + ["gate"] * group.needs_adoption
+            self._pipes(held, theirs, fed)
+            told = _configuration(handler, spec, self._fds) | {
+                "cgroups": group.procs_files,
+                "is_adopted": group.needs_adoption,
+                **_layers(agreed),
+            }
+            if agreed.way == "namespaces":
+                told |= _own_ids(agreed, held)
+            else:
+                told = contained.configuration(told, spec, held)
+                self._place = told["place"]
             config = _held(theirs, os.memfd_create("config"))
             with os.fdopen(os.dup(config), "wb") as file:
-                told = _configuration(handler, spec, self._fds) | {
-                    "way": agreed.way,
-                    "layers": sorted(agreed.layers),
-                    "landlock_abi": agreed.landlock_abi,
-                    "filter": agreed.filter,
-                    "cgroups": group.procs_files,
-                    "is_adopted": group.needs_adoption,
-                }
-                if agreed.way == "namespaces":
-                    base = idpool.lease(held)
-                    told["ids"] = {"base": base}
-                    # Nothing else sees them there: no cgroup, and no uid 0 to set a limit.
-                    is_bounded = "cgroup_memory" in agreed.layers or base is not None
-                    told["watches_segments"] = not is_bounded
-                else:
-                    told = contained.configuration(told, spec, held)
-                    self._place = told["place"]
                 file.write(json.dumps(told).encode())
             os.lseek(config, 0, os.SEEK_SET)
             self._errors = _held(held, os.memfd_create("errors"))
@@ -93,20 +87,20 @@ class Launch:
             held.callback(self._abandon)
             self._pidfd = _held(held, os.pidfd_open(self._process.pid))
 
-    def _pipes(self, held: ExitStack, theirs: ExitStack, *, feeds: bool) -> None:
+    def _pipes(self, held: ExitStack, theirs: ExitStack, fed: list[str]) -> None:
         for name in ("stdout", "stderr", "result", "report"):
             read, write = os.pipe2(os.O_CLOEXEC)
             self.ends[name] = read
             held.callback(self.close, name)
             self._fds[name] = _held(theirs, write)
             os.set_blocking(read, False)
-        for name in ("stdin", "liveness", "gate") if feeds else ("liveness", "gate"):
+        for name in fed:
             read, write = os.pipe2(os.O_CLOEXEC)
             self._fds[name] = _held(theirs, read)
             self.ends[name] = write
             held.callback(self.close, name)
             os.set_blocking(write, False)
-        if not feeds:
+        if "stdin" not in fed:
             self._fds["stdin"] = _held(theirs, os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
         for name in ("stdout", "stderr"):
             # Over the user's budget for pipe pages (pipe(7)) the default size works too.
@@ -194,6 +188,25 @@ def _held(stack: ExitStack, fd: int) -> int:
     """The same descriptor, closed with `stack`."""
     stack.callback(os.close, fd)
     return fd
+
+
+def _layers(agreed: Promise) -> dict[str, Any]:
+    """What to build: a jail is made of what was promised, and of nothing less."""
+    return {
+        "way": agreed.way,
+        "layers": sorted(agreed.layers),
+        "landlock_abi": agreed.landlock_abi,
+        "filter": agreed.filter,
+    }
+
+
+def _own_ids(agreed: Promise, held: ExitStack) -> dict[str, Any]:
+    """The host ids that the jail has until `held` is closed, and what follows from having none."""
+    base = idpool.lease(held)
+    # Without ids nobody in the jail can set a limit on segments, and without a cgroup nothing
+    # outside sees them: then its init looks.
+    is_bounded = "cgroup_memory" in agreed.layers or base is not None
+    return {"ids": {"base": base}, "watches_segments": not is_bounded}
 
 
 def _configuration(handler: Handler, spec: JailSpec, fds: dict[str, int]) -> dict[str, Any]:
