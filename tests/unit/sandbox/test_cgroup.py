@@ -895,3 +895,18 @@ async def test_a_plain_group_is_adopted_by_doing_nothing(hybrid: Host) -> None:
         assert not group.needs_adoption
         assert not group.needs_lingering
         await group.adopt(LAUNCHER)
+
+
+def test_a_group_is_frozen_before_it_is_ended_one_by_one(tmp_path: Path) -> None:
+    """Before Linux 5.14 there is no cgroup.kill, and a fork bomb outruns a list of pids."""
+    group = tmp_path / "group"
+    group.mkdir()
+    for name in ("cgroup.procs", "cgroup.freeze"):
+        (group / name).write_text("")
+    cgroup.Group((cgroup.Place(2, str(group), ()),)).kill()
+    assert (group / "cgroup.freeze").read_text() == "1"
+    (group / "cgroup.kill").write_text("")
+    (group / "cgroup.freeze").write_text("")
+    cgroup.Group((cgroup.Place(2, str(group), ()),)).kill()
+    assert (group / "cgroup.kill").read_text() == "1"
+    assert (group / "cgroup.freeze").read_text() == "", "where it can be ended at once, it is"
