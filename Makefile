@@ -28,7 +28,7 @@ run: install
 	$(VENV)/bin/toolcell tour
 
 test: install-dev
-	$(VENV)/bin/python -m pytest $(ARGS)
+	$(VENV)/bin/python -m pytest -n auto --dist loadfile $(ARGS)
 
 containment: install-dev
 	scripts/containment.sh $(VENV)/bin/python $(ARGS)

@@ -286,7 +286,8 @@ async def test_case_20_a_fork_bomb_leaves_the_supervisor_its_descriptors(jail):
         nursery.cancel_scope.cancel()
     assert kind(outcome) in ("timeout", "memory_exceeded")
     assert most - before < 20 < resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    assert pids_below(os.getpid()) == set()
+    left = pids_below(os.getpid())
+    assert not left, {pid: _reads(Path(f"/proc/{pid}/stat")) for pid in left}
 
 
 # -- files and secrets ---------------------------------------------------------------------
