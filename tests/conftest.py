@@ -1,4 +1,4 @@
-"""Each worker of a parallel run has a temporary folder of its own: what one leaves is seen by it."""
+"""Each worker of a parallel run has a temporary folder of its own, and sees what is left in it."""
 
 from __future__ import annotations
 
