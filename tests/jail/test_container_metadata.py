@@ -133,8 +133,10 @@ class Place:
 
 
 @pytest.fixture
-def place(tmp_path: Path, ledger: None) -> Place:
-    return Place(tmp_path.resolve())
+def place(ledger: None) -> Iterator[Place]:
+    """In a short folder: a socket's name has 108 bytes (unix(7))."""
+    with tempfile.TemporaryDirectory(prefix="p-", dir="/tmp") as folder:
+        yield Place(Path(folder).resolve())
 
 
 # ---------------------------------------------------------------- what is not the jail's
