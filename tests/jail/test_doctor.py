@@ -484,6 +484,9 @@ def test_a_daemon_that_outlives_its_call_is_found() -> None:
     finally:
         for pid in _probe_traps.marked(mark):
             os.kill(pid, signal.SIGKILL)
+            # The sibling is a child of this very process (clone(2), CLONE_PARENT).
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, 0)
 
 
 def test_the_foreign_probe_sees_a_call_that_runs() -> None:
