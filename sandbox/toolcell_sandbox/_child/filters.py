@@ -1,7 +1,8 @@
 """seccomp-BPF filters as tables: which calls, which bits of which argument, and why (seccomp(2)).
 
-One so far: setuid and setgid bits. A root supervisor's worker creates files that are root's on
-disk, so a mode bit that it sets there would be root's for everybody on the host.
+The least that is always filtered, also where the whole table (`syscall_table.py`, which has the
+same rows) was waived by name: setuid and setgid bits. A root supervisor's worker creates files
+that are root's on disk, so a mode bit that it sets there would be root's for everybody on the host.
 """
 
 from __future__ import annotations
