@@ -6,8 +6,9 @@ import logging
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, cast, get_args
+from typing import Any, cast, get_args
 
+from toolcell._git_identity import git_environment
 from toolcell.confinement import writes
 from toolcell.folders import Folders
 from toolcell.tools import Tool
@@ -23,15 +24,13 @@ from toolcell_sandbox.spec import (
 
 _log = logging.getLogger("toolcell")
 
-LATER_MODES: Final = ("transaction",)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choices:
     """The jails of one executor: their level, network, folders, environment, and what is waived.
 
-    `workspace_mode` None is nobody's choice: a tool that only reads cannot write, any other
-    changes the workspace in place, and its receipt reads "partial".
+    `workspace_mode` None is nobody's choice: a tool that only reads cannot write; what any other
+    changes is judged before it is kept, or, at a level that cannot do that, changed in place.
     """
 
     isolation: Isolation
@@ -40,16 +39,23 @@ class Choices:
     folders: Folders
     env: Mapping[str, str]
     waive: tuple[str, ...]
+    git: Mapping[str, str]
+    """The person's name for git, where they have one; `env` comes before it."""
 
-    def mode_of(self, tool: Tool, asked: WorkspaceMode | None = None) -> Mode:
+    @property
+    def environment(self) -> dict[str, str]:
+        """What jails get besides their own."""
+        return {**({} if "GIT_CONFIG_COUNT" in self.env else self.git), **self.env}
+
+    def mode_of(self, tool: Tool, asked: WorkspaceMode | None = None) -> WorkspaceMode:
         """The workspace that a call of this tool gets; `asked` is the call's own choice."""
         named = asked or self.workspace_mode
         if named is None:
-            return Mode("direct" if writes(tool) else "read_only", is_chosen=False)
-        if named == "direct" and not writes(tool):
+            named = "direct" if self.isolation == "container" else "transaction"
+        if named in ("direct", "transaction") and not writes(tool):
             # Its own word is that it reads: nobody who names a mode gives it more than that.
-            return Mode("read_only", is_chosen=True)
-        return Mode(named, is_chosen=True)
+            return "read_only"
+        return named
 
     def jail_of(self, tool: Tool, asked: WorkspaceMode | None = None) -> dict[str, Any]:
         """The jail of a call of this tool, as `check` shows it."""
@@ -57,19 +63,11 @@ class Choices:
         return {
             "isolation": self.isolation,
             "network": self.network.kind,
-            "workspace_mode": self.mode_of(tool, asked).name,
+            "workspace_mode": self.mode_of(tool, asked),
             "waived": list(self.waive),
             "read": [one.path for one in granted if not (one.writable and writes(tool))],
             "write": [one.path for one in granted if one.writable and writes(tool)],
         }
-
-
-@dataclass(frozen=True, slots=True)
-class Mode:
-    """A workspace mode, and whether somebody named one."""
-
-    name: WorkspaceMode
-    is_chosen: bool
 
 
 def default_state_dir() -> str:
@@ -103,11 +101,6 @@ def chosen_mode(given: str | None) -> WorkspaceMode | None:
         ValueError: it is not offered.
     """
     offered = get_args(WorkspaceMode)
-    if given in LATER_MODES:
-        raise ValueError(
-            f"workspace_mode {given!r} comes with a later version; this one has "
-            f"{', '.join(offered)}"
-        )
     if given is not None and given not in offered:
         raise ValueError(
             f"workspace_mode {given!r} is not offered; choose one of: {', '.join(offered)}"
@@ -153,6 +146,7 @@ def choices_of(
         folders=folders,
         env=env,
         waive=tuple(name for name in GUARANTEES if name in given),
+        git=git_environment(),
     )
     if made.waive:
         _log.warning("%s", waiver_warning(made.waive))

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Final
 
 from cyclopts import Parameter
 
+from toolcell._effects_commands import EFFECTS
 from toolcell._exits import BROKEN_PIPE, CHECK, EXEC_OURS, WRONG_CALL, Refused, exec_code, run_code
 from toolcell._given import STDIN, given, read_text
 from toolcell._options import ISOLATION, Flags, Output, Packs, level_of
@@ -25,7 +26,7 @@ from toolcell.calls import ToolCall
 from toolcell.results import Cancelled, ToolResult
 from toolcell.settlement import refused
 
-__all__ = ["COMMANDS"]
+__all__ = ["COMMANDS", "GROUPS"]
 
 _FLAGS: Final = Flags()
 _PACKS: Final = Packs()
@@ -196,15 +197,24 @@ async def tools(*, packs: Packs = _PACKS, output: Output = _OUTPUT) -> int:
 
 
 async def doctor(
-    *, isolation: Annotated[str | None, ISOLATION] = None, output: Output = _OUTPUT
+    *,
+    isolation: Annotated[str | None, ISOLATION] = None,
+    recover: Annotated[
+        bool,
+        Parameter(help="Finish or undo what a killed process left half committed.", negative=()),
+    ] = False,
+    output: Output = _OUTPUT,
 ) -> int:
     """Prove each guarantee on this host, by probes that try to break it from inside a jail.
 
-    Exit code: 0 when that level holds, else 1.
+    Exit code: 0 when that level holds, else 1. With --recover it mends workspaces instead: 0 when
+    each is whole.
     """
-    from toolcell.doctor import findings, report
+    from toolcell.doctor import findings, recovered, report
 
     _refuse_choices()
+    if recover:
+        return await until_signalled(functools.partial(recovered, as_json=output.json))
     level = level_of(isolation)
     look = functools.partial(findings, isolation=level)
     found = await until_signalled(look, progress="the probes")
@@ -231,6 +241,10 @@ COMMANDS: Final[dict[str, Callable[..., Awaitable[int]]]] = {
     "doctor": doctor,
     "tour": tour,
 }
+GROUPS: Final[dict[str, tuple[str, dict[str, Callable[..., Awaitable[int]]]]]] = {
+    "effects": ("What was refused and parked: show, commit or drop it.", EFFECTS),
+}
+"""Commands that have commands of their own, with what they are for."""
 
 
 def _refuse_choices() -> None:

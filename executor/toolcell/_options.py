@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
 from toolcell._exits import Refused
 
 if TYPE_CHECKING:
-    from toolcell.approval import Approver
+    from toolcell.approval import Answer, ApprovalRequest, Approver
     from toolcell_sandbox.spec import Isolation, Limits, Network, WorkspaceMode
 
 _FLAG_OF = {
@@ -112,10 +112,19 @@ class Flags(Output, Packs):
     workspace_mode: Annotated[
         str | None,
         _flag(
-            "What a tool gets of the workspace: read_only, scratch (an empty one of its own) or "
-            "direct (changed in place). Default: direct, but read_only for a tool that only reads."
+            "What a tool gets of the workspace: transaction (what it changes is judged before it "
+            "is kept), read_only, scratch (an empty one of its own) or direct (changed in place). "
+            "Default: transaction (direct at level container); read_only for a tool that only "
+            "reads."
         ),
     ] = None
+    review: Annotated[
+        bool, _flag("Show a person on the terminal what a call changed, before it is kept.")
+    ] = False
+    on_refused: Annotated[
+        Literal["all", "park"],
+        _flag("What becomes of refused changes: all are dropped, or park keeps them aside."),
+    ] = "all"
     network: Annotated[
         Literal["none", "loopback", "host"],
         _flag("What a tool can reach (default: none). host asks a person each time."),
@@ -233,4 +242,17 @@ class Flags(Output, Packs):
             # Not by the mere existence of a terminal: a program that reads us through pipes
             # would wait for a question that nobody expects.
             who = "ask" if os.isatty(0) or os.isatty(2) else "never"
-        return {"ask": ask_terminal, "always": unsafe_approve_all, "never": deny_all}[who]
+        before: Approver = {
+            "ask": ask_terminal,
+            "always": unsafe_approve_all,
+            "never": deny_all,
+        }[who]
+        if not self.review:
+            return before
+
+        async def approver(request: ApprovalRequest) -> Answer:
+            # What was changed is shown to a person, whatever was agreed to before.
+            chosen: Any = ask_terminal if request.stage == "after" else before
+            return await chosen(request)  # type: ignore[no-any-return]  # all three are async
+
+        return approver

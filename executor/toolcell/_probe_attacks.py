@@ -14,11 +14,19 @@ import socket
 import sys
 from typing import Final
 
-from toolcell import _probe_files, _probe_kernel, _probe_talk, _probe_tree, _probes
+from toolcell import (
+    _probe_files,
+    _probe_kernel,
+    _probe_talk,
+    _probe_tree,
+    _probe_workspace,
+    _probes,
+)
 from toolcell._probe_run import Probe, plain_child
 from toolcell._probe_traps import Trap, has_something, marked, new_name, outsider
 from toolcell.confinement import own_roots
 from toolcell_sandbox import watch
+from toolcell_sandbox.outcome import Upper
 
 _IPC_CREAT: Final = 0o1000
 _OUTSIDERS_MAX: Final = 64
@@ -174,3 +182,47 @@ async def tree(probe: Probe) -> None:
     left = marked(mark)
     said = f"{len(left)} left" if left else "they were gone with the call"
     probe.saw("look for them outside", said, broke=bool(left))
+
+
+async def masks(probe: Probe) -> None:
+    """paths_masked: a file in a workspace, read-only and as a transaction."""
+    for mode in ("transaction", "read_only"):
+        trap = Trap(probe.held)
+        name = os.path.basename(trap.file)
+        seen_outside = await probe.jail(
+            _probes.read, {"path": trap.file}, workspace=trap.folder, mode="read_only"
+        )
+        if seen_outside.failure is None:
+            probe.control = "without the mask, a jail reads the file"
+        how = {"workspace": trap.folder, "mode": mode, "masks": {trap.folder: (name,)}}
+        async with probe.beside(_probe_workspace.masked, {"path": trap.file}, **how) as jailed:
+            os.replace(_probes.write(os.path.join(trap.base, "new"), "replaced"), trap.file)
+        outcome = jailed.outcome
+        if outcome is not None and outcome.failure is None and isinstance(outcome.value, list):
+            probe.attempts += [each for each in outcome.value if isinstance(each, dict)]
+        is_there = _probes.read(trap.file) == "replaced"
+        probe.saw("look outside", "unchanged" if is_there else "changed", broke=not is_there)
+
+
+async def transactions(probe: Probe) -> None:
+    """writes_transactional: all kinds of changes, of which nothing may be outside."""
+    trap = Trap(probe.held)
+    kept: list[str] = []
+
+    def keep(upper: Upper) -> None:
+        with contextlib.closing(upper):
+            kept.extend(os.listdir(upper.fd))
+
+    told = {"path": trap.file}
+    await probe.tries(
+        _probe_workspace.work, told, workspace=trap.folder, mode="transaction", keep=keep
+    )
+    trap.look(probe)
+    if "made" in kept:
+        probe.control = "its own layer, read from outside, has every change"
+    await probe.tries(_probe_files.change, told, workspace=trap.folder)
+    trap.look(probe)
+    await probe.tries(
+        _probe_files.own_workspace, {"planted": trap.file}, workspace=trap.folder, mode="scratch"
+    )
+    trap.look(probe)

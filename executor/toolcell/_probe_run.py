@@ -95,9 +95,10 @@ class Probe:
         network: Literal["none", "loopback"] = "none",
         workspace: str | None = None,
         mode: WorkspaceMode = "read_only",
-        **streams: Any,
+        masks: Mapping[str, tuple[str, ...]] | None = None,
+        **how: Any,
     ) -> JailOutcome:
-        """Run a function of a `_probe_*` module in a jail of the level."""
+        """Run a function of a `_probe_*` module in a jail of the level; `how` as run_in_jail."""
         handler = PythonHandler(
             module=target.__module__,
             qualname=target.__name__,
@@ -111,10 +112,11 @@ class Probe:
             network=Network.loopback() if network == "loopback" else Network.none(),
             workspace=workspace,
             workspace_mode=mode,
+            masks=masks or {},
             isolation=self.isolation,
             waive=self.waive,
         )
-        return await run_in_jail(handler, spec, **streams)
+        return await run_in_jail(handler, spec, **how)
 
     async def tries(
         self,

@@ -18,32 +18,6 @@ _BEYOND: Final = 200
 """A descriptor that nobody gets by chance."""
 
 
-async def _transactions(probe: Probe) -> None:
-    """writes_transactional, where it is there: a workspace to read, one of the jail's own."""
-    probe.scope = (
-        "for a workspace in mode read_only or scratch; transactions over a workspace that a tool "
-        "writes to come with a later version, and until then its receipt reads partial"
-    )
-    trap = Trap(probe.held)
-    await probe.tries(_probe_files.change, {"path": trap.file}, workspace=trap.folder)
-    await probe.tries(
-        _probe_files.own_workspace, {"planted": trap.file}, workspace=trap.folder, mode="scratch"
-    )
-    trap.look(probe)
-
-
-async def _masks(probe: Probe) -> None:
-    """paths_masked, where it is there: a workspace of the jail's own, without the host's files."""
-    probe.scope = (
-        "for a workspace in mode scratch; masks over a workspace that a tool is given come with a "
-        "later version, and until then its receipt does not list them"
-    )
-    trap = Trap(probe.held)
-    told = {"planted": trap.file}
-    await probe.tries(_probe_files.own_workspace, told, workspace=trap.folder, mode="scratch")
-    trap.look(probe)
-
-
 async def _environment(probe: Probe) -> None:
     name, value = "TOOLCELL_DOCTOR_SECRET", secrets.token_hex(16)
     os.environ[name] = value
@@ -108,6 +82,8 @@ async def _disk(probe: Probe) -> None:
     told = {"limit_bytes": limits.disk_bytes, "limit_files": limits.disk_files, "places": places}
     scratch = {"workspace": trap.folder, "mode": "scratch"}
     await probe.tries(_probe_files.fill, told, limits=limits, **scratch)
+    layered = {**scratch, "mode": "transaction"}
+    await probe.tries(_probe_files.fill, told, limits=limits, **layered)
     await probe.tries(_probe_files.elsewhere, {"places": places}, **scratch)
     trap.look(probe)
 
@@ -120,8 +96,8 @@ async def _file_limits(probe: Probe) -> None:
 
 ATTACKS: Final[dict[str, Callable[[Probe], Awaitable[None]]]] = {
     "fs_confined": _probe_attacks.files,
-    "paths_masked": _masks,
-    "writes_transactional": _transactions,
+    "paths_masked": _probe_attacks.masks,
+    "writes_transactional": _probe_attacks.transactions,
     "net_blocked": _probe_attacks.network,
     "net_loopback": _probe_attacks.loopback,
     "syscalls_filtered": _probe_attacks.system_calls,

@@ -104,6 +104,8 @@ def show_failure(failure: Any) -> None:
     say(failure.message, kind=failure.kind)
     details = [visible(line) for line in getattr(failure, "traceback", "").splitlines()]
     details += [f"because {visible(reason.text)}" for reason in getattr(failure, "reasons", ())]
+    if failure.kind == "effects_refused":
+        details += [f"{visible(one['path'])}: {visible(one['text'])}" for one in failure.paths]
     for word, text in (("hint", getattr(failure, "hint", None)), ("fix", failure.remedy)):
         details += [f"{word}: {visible(text)}"] if text else []
     for line in details:
@@ -149,6 +151,10 @@ def show_facts(result: ToolResult) -> None:
         facts += [f"given up by name: {', '.join(result.receipt.waived)}"] * bool(
             result.receipt.waived
         )
+    if result.effects is not None:
+        for sort in ("created", "modified", "deleted"):
+            facts += [f"{sort} {path}" for path in getattr(result.effects, sort)]
+        facts += [f"left out {one['path']}: {one['text']}" for one in result.effects.refused]
     detail = getattr(result.error, "operator_detail", "")
     facts += detail.splitlines()
     for line in facts:

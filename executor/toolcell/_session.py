@@ -113,6 +113,8 @@ async def opened(
         "limits": limits or flags.limits(),
         "network": flags.reach(),
         "workspace_mode": flags.mode(),
+        "review": flags.review,
+        "on_refused": flags.on_refused,
         "read": flags.read,
         "write": flags.write,
         "env": flags.environment(),

@@ -83,7 +83,8 @@ async def _question(fd: int, request: ApprovalRequest) -> Answer:
         keys.insert(1, "[s] yes, for this session")
     for _ in range(TRIES):
         termios.tcflush(fd, termios.TCIFLUSH)
-        await _write(fd, f"Run it?  {'  '.join(keys)}: ")
+        asked = "Run it?" if request.stage == "before" else "Keep it?"
+        await _write(fd, f"{asked}  {'  '.join(keys)}: ")
         line = await _line(fd)
         if line is None:
             return Answer.reject("the terminal was closed without an answer")
@@ -105,11 +106,18 @@ async def _question(fd: int, request: ApprovalRequest) -> Answer:
 
 def _shown(request: ApprovalRequest, *, offers_session: bool) -> str:
     """Everything that the answer is about. `request.text` is escaped already, line by line."""
+    what = f"A call needs your approval (level {request.level}, {visible(request.call_id)}):"
+    if request.stage == "after":
+        name = visible(request.tool_name)
+        shown_id = visible(request.call_id)
+        what = f"{name} ran; this is what it changed, and nothing is kept yet ({shown_id}):"
     lines = [
         "",
-        f"A call needs your approval (level {request.level}, {visible(request.call_id)}):",
+        what,
         "",
         *(f"  {visible(line)}" for line in request.text.split("\n")),
+        "",
+        *(f"  {visible(line)}" for line in (request.diff or "").split("\n") if request.diff),
         "",
         *(f"  because {visible(reason.text)}" for reason in request.reasons),
     ]

@@ -124,4 +124,9 @@ def _app() -> App:
 
     for name, command in _commands.COMMANDS.items():
         app.command(command, name=name)
+    for name, (about, commands) in _commands.GROUPS.items():
+        group = App(name=name, help=about)
+        for inner, command in commands.items():
+            group.command(command, name=inner)
+        app.command(group)
     return app

@@ -13,10 +13,18 @@ from typing import TYPE_CHECKING, Any
 from toolcell.tools import CommandRef, HandlerRef, Tool
 from toolcell_policies import AccessMode
 from toolcell_sandbox import host
-from toolcell_sandbox.spec import CommandHandler, Handler, JailSpec, Limits, Mount, PythonHandler
+from toolcell_sandbox.spec import (
+    CommandHandler,
+    Handler,
+    JailSpec,
+    Limits,
+    Mount,
+    PythonHandler,
+    WorkspaceMode,
+)
 
 if TYPE_CHECKING:
-    from toolcell._choices import Choices, Mode
+    from toolcell._choices import Choices
 
 _log = logging.getLogger("toolcell")
 
@@ -185,7 +193,7 @@ def confine(
     workspace: Workspace,
     limits: Limits,
     choices: Choices,
-    mode: Mode,
+    mode: WorkspaceMode,
     context: Mapping[str, Any],
     settled: Mapping[str, str],
 ) -> tuple[Handler, JailSpec]:
@@ -195,8 +203,8 @@ def confine(
     each path among them led when it was decided on: a built-in tool opens that, and no link.
     """
     mounts = list(library_mounts())
-    mounts += choices.folders.mounts(workspace.path, mode.name, writes=writes(tool))
-    if mode.name == "direct":
+    mounts += choices.folders.mounts(workspace.path, mode, writes=writes(tool))
+    if mode in ("direct", "transaction"):
         mounts += [Mount(path=path, owned=True) for path in imported_from(workspace.path)]
     handler: Handler
     cwd = workspace.path
@@ -221,11 +229,10 @@ def confine(
     spec = JailSpec(
         workspace=workspace.path,
         workspace_identity=workspace.identity,
-        workspace_mode=mode.name,
-        mode_is_chosen=mode.is_chosen,
+        workspace_mode=mode,
         cwd=cwd,
         mounts=tuple(mounts),
-        env={**host.base_environment(), **choices.env},
+        env={**host.base_environment(), **choices.environment},
         limits=limits,
         network=choices.network,
         isolation=choices.isolation,

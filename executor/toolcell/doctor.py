@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Awaitable, Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import trio
@@ -21,7 +21,7 @@ from toolcell._render import painted, print_json, write_out
 from toolcell._visible import visible
 from toolcell_sandbox import offers
 from toolcell_sandbox.fixes import fix_for, in_container
-from toolcell_sandbox.guarantees import LEVELS, PENDING, Broken, Offer, Promise, promise
+from toolcell_sandbox.guarantees import LEVELS, Broken, Offer, Promise, promise
 from toolcell_sandbox.spec import GUARANTEES, NEVER_WAIVED, Isolation, JailSpec, Network
 
 DEFAULT: Final[Isolation] = "standard"
@@ -46,6 +46,8 @@ def outlook(isolation: Isolation, offer: Offer) -> Outlook:
     lacking: dict[str, Broken] = {}
     while True:
         spec = JailSpec(isolation=isolation, env={}, waive=_waivable(lacking))
+        if isolation != "container" and "writes_transactional" not in lacking:
+            spec = replace(spec, workspace="/workspace", workspace_mode="transaction")
         agreed = promise(spec, offer)
         if isinstance(agreed, Promise):
             held = set(agreed.held)
@@ -201,9 +203,46 @@ def _also(isolation: str, shown: set[str]) -> str:
     lines = []
     if missing:
         lines.append(f"not promised at this level: {', '.join(missing)}")
-    if LEVELS[isolation] >= PENDING:
-        lines.append(
-            "later: masks and transactions for a workspace that a tool is given; until then the "
-            "receipt of a call that writes to one reads partial"
-        )
     return "".join(f"{line}\n" for line in lines)
+
+
+# -- what was cut off ---------------------------------------------------------------------
+
+
+async def recovered(*, as_json: bool) -> int:
+    """End every commit that a killed process has cut off; the exit code: 0 when all are whole."""
+    from toolcell._choices import default_state_dir
+    from toolcell_sandbox.recovery import Failed, pending, recover
+
+    state_dir, good = default_state_dir(), True
+    told: list[dict[str, Any]] = []
+    for place in await trio.to_thread.run_sync(pending, state_dir):
+        where = None if isinstance(place, Failed) else place.workspace
+        found = (
+            place if isinstance(place, Failed) else await trio.to_thread.run_sync(recover, place)
+        )
+        if found is None:
+            continue
+        if isinstance(found, Failed):
+            good = False
+            told.append({"workspace": where, "outcome": "failed", "text": found.text})
+        else:
+            told.append(
+                {
+                    "workspace": where,
+                    "outcome": found.outcome,
+                    "paths": list(found.paths),
+                    "kept": list(found.kept),
+                }
+            )
+    if as_json:
+        print_json({"schema": 1, "whole": good, "recovered": told})
+        return 0 if good else 1
+    for one in told:
+        write_out(f"{one['outcome']}  {visible(one['workspace'] or 'a workspace')}\n")
+        write_out(f"    {visible(one['text'])}\n" if "text" in one else "")
+        for path in one.get("kept", ()):
+            write_out(f"    changed by somebody since, and stays so: {visible(path)}\n")
+    if not told:
+        write_out("no workspace was left half committed\n")
+    return 0 if good else 1

@@ -1,15 +1,16 @@
 """The road of one call, straight down.
 
-resolve → validate → decide → approve → confine → run → settle
+resolve → validate → decide → approve → confine → run → settle → conclude
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import logging
 import os
 from collections.abc import AsyncIterable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import trio
 
@@ -20,16 +21,19 @@ from toolcell._choices import (
     default_state_dir,
     refuse_unknown_choices,
 )
+from toolcell._ledger import Baseline
 from toolcell._protected import Protected
 from toolcell._sensitive_files import Lookout
 from toolcell.approval import Approver, approve, ask_terminal, deny_all
 from toolcell.audit import Audit
 from toolcell.calls import CallContext, ToolCall, new_call_id
 from toolcell.confinement import Workspace, confine
+from toolcell.effects import Transaction, Transactions
 from toolcell.folders import Folders
 from toolcell.planning import Plan, Planner
 from toolcell.registry import ToolRegistry
 from toolcell.results import (
+    Effects,
     ExecutorError,
     InvalidArguments,
     ToolDisabled,
@@ -63,6 +67,7 @@ class _Request:
     context: CallContext
     limits: Limits
     mode: WorkspaceMode | None
+    review: bool
     stdin: Stdin
     sink: Sink | None
 
@@ -78,9 +83,12 @@ class Executor:
     `isolation` names the guarantees that every jail must hold, or the call fails closed; by
     default TOOLCELL_ISOLATION, else "standard". `waive` names guarantees that calls may do
     without: each one is then asked about, and a warning names them. `workspace_mode` is what
-    tools get of the workspace: "read_only", "scratch" (an empty one of the jail's own) or
-    "direct" (changed in place); None gives it to a tool that only reads for reading, and to any
-    other directly. `read` and `write` are host folders that tools see besides it, at their real
+    tools get of the workspace: "transaction" (what they change is judged before it is kept),
+    "read_only", "scratch" (an empty one of the jail's own) or "direct" (changed in place); None
+    gives it to a tool that only reads for reading, and to any other as a transaction, or
+    directly at level "container", which has none. With `review` the approver is shown what each
+    call changed before it is kept. `on_refused` "park" keeps refused changes under a handle, for
+    `toolcell effects`. `read` and `write` are host folders that tools see besides it, at their real
     paths; only tools that write or execute may write in the latter, and nothing there is undone.
     `env` is added to the jail's own environment; nothing of this process's is inherited.
 
@@ -102,6 +110,8 @@ class Executor:
         limits: Limits | None = None,
         network: Network | None = None,
         workspace_mode: WorkspaceMode | None = None,
+        review: bool = False,
+        on_refused: Literal["all", "park"] = "all",
         read: Iterable[str | os.PathLike[str]] = (),
         write: Iterable[str | os.PathLike[str]] = (),
         env: Mapping[str, str] | None = None,
@@ -133,20 +143,35 @@ class Executor:
             env=env,
             waive=waive,
         )
-        self._approver = approver
-        if approver is ask_terminal:
+        if on_refused not in ("all", "park"):
+            raise ValueError(f"on_refused {on_refused!r} is not offered; choose one of: all, park")
+        self._approver, self._review, self._parks = approver, review, on_refused == "park"
+        if approver is ask_terminal or review:
             # Now, before a tool can put a module of that name where this process would find it.
             import toolcell._terminal  # noqa: F401  # for its effect on sys.modules
         self._planner = Planner(workspace=self.workspace, protected=protected, choices=self.choices)
+        self._transactions = Transactions(
+            workspace=self.workspace,
+            protected=protected,
+            choices=self.choices,
+            planner=self._planner,
+            state_dir=self.state_dir,
+        )
         self._lookout = Lookout(workspace=self.workspace, protected=protected)
         self._audit = Audit(self.state_dir)
         self._slots = trio.CapacityLimiter(max_concurrency or CONCURRENT_CALLS)
 
     async def __aenter__(self) -> Self:
         self._audit.start()
+        try:
+            await self._transactions.start()
+        except BaseException:
+            self._audit.stop()
+            raise
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        self._transactions.stop()
         self._audit.stop()
 
     # -- the road -------------------------------------------------------------------------
@@ -160,18 +185,19 @@ class Executor:
         context: CallContext | None = None,
         limits: Limits | None = None,
         workspace_mode: WorkspaceMode | None = None,
+        review: bool | None = None,
         stdin: Stdin = None,
         sink: Sink | None = None,
     ) -> ToolResult:
         """Run one call and return how it ended, whatever the tool or the model did.
 
-        `workspace_mode` is this call's, instead of the executor's. `stdin` is fed to the handler,
-        None is nothing to read; `sink` is awaited with each chunk of output as it comes. Neither
-        is part of what is decided.
+        `workspace_mode` and `review` are this call's, instead of the executor's. `stdin` is fed
+        to the handler, None is nothing to read; `sink` is awaited with each chunk of output as it
+        comes. Neither is part of what is decided.
 
         Leaves two records: an intent before anything else, one terminal at the end. Cancelled,
-        it kills the tree, waits until it is gone, writes the terminal record, and lets
-        `trio.Cancelled` go on up.
+        it kills the tree, waits until it is gone, keeps nothing, writes the terminal record, and
+        lets `trio.Cancelled` go on up.
 
         Raises:
             ValueError: the workspace mode is not offered.
@@ -187,6 +213,7 @@ class Executor:
             context=context or CallContext(),
             limits=limits or self.limits,
             mode=mode,
+            review=self._review if review is None else review,
             stdin=stdin,
             sink=sink,
         )
@@ -250,28 +277,68 @@ class Executor:
                 return _refused(call, plan, answer.failure, terminate=answer.terminate)
             if answer.remembered:
                 self._planner.remember(plan)
-        async with self._slots:
-            plan = self._planner.recheck(plan, context, request.limits, request.mode)
-            if plan.decision.outcome is Outcome.DENY:
-                return _refused(call, plan, denied(plan.decision))
-            handler, spec = confine(
-                tool,
-                plan.arguments,
-                workspace=self.workspace,
-                limits=plan.limits,
-                choices=self.choices,
-                mode=plan.mode,
-                context=dataclasses.asdict(context) | {"call_id": call.call_id},
-                settled=plan.settled,
+        with contextlib.ExitStack() as held:
+            async with self._slots:
+                plan = self._planner.recheck(plan, context, request.limits, request.mode)
+                if plan.decision.outcome is Outcome.DENY:
+                    return _refused(call, plan, denied(plan.decision))
+                handler, spec = confine(
+                    tool,
+                    plan.arguments,
+                    workspace=self.workspace,
+                    limits=plan.limits,
+                    choices=self.choices,
+                    mode=plan.mode,
+                    context=dataclasses.asdict(context) | {"call_id": call.call_id},
+                    settled=plan.settled,
+                )
+                problem = await self._lookout.problem(spec)
+                if problem is not None:
+                    return _refused(call, plan, problem, receipt=Receipt())
+                transaction = await self._transactions.begin(spec)
+                if not isinstance(transaction, Transaction):
+                    return _refused(call, plan, transaction, receipt=Receipt())
+                held.callback(transaction.close)
+                try:
+                    outcome = await run_in_jail(
+                        handler,
+                        transaction.spec,
+                        stdin=request.stdin,
+                        sink=request.sink,
+                        alarm=transaction.alarm,
+                        keep=transaction.keep,
+                    )
+                except StdinTooLarge as error:
+                    return _refused(call, plan, InvalidArguments(message=str(error)))
+            result = settle(call, tool, outcome, decision=plan.decision, repairs=valid.repairs)
+            # Outside of the slots: a person may think for minutes.
+            return await self._transactions.conclude(
+                transaction,
+                plan,
+                result,
+                approver=self._approver,
+                review=request.review,
+                park=self._parks,
             )
-            problem = await self._lookout.problem(spec)
-            if problem is not None:
-                return _refused(call, plan, problem, receipt=Receipt())
-            try:
-                outcome = await run_in_jail(handler, spec, stdin=request.stdin, sink=request.sink)
-            except StdinTooLarge as error:
-                return _refused(call, plan, InvalidArguments(message=str(error)))
-        return settle(call, tool, outcome, decision=plan.decision, repairs=valid.repairs)
+
+    # -- what calls came to ---------------------------------------------------------------
+
+    def baseline(self) -> Baseline:
+        """This moment of the workspace, for `changes_since`."""
+        return self._transactions.ledger.baseline()
+
+    async def changes_since(self, baseline: Baseline) -> Effects | None:
+        """What of all that calls have changed since is other than it was: nothing, if it nets out.
+
+        Compares kinds, modes, contents and where links point, of what was committed by this
+        executor since the baseline, with the workspace as it is now. None where a call changed
+        something in place, which nobody observed.
+
+        Raises:
+            ValueError: the baseline is another executor's.
+            OSError: the workspace cannot be read any more.
+        """
+        return await self._transactions.changes_since(baseline)
 
     def check(
         self,

@@ -89,7 +89,13 @@ class Folders:
             is_there = holds(workspace, one.path) and mode != "scratch"
             if not is_there or (writable and mode != "direct"):
                 shown.append(
-                    Mount(path=one.path, writable=writable, owned=True, identity=one.identity)
+                    Mount(
+                        path=one.path,
+                        writable=writable,
+                        owned=True,
+                        identity=one.identity,
+                        layered=not writable,
+                    )
                 )
         return shown
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -72,23 +72,31 @@ class Returned:
 
     `output` is the value, as if it had been returned alone. `metadata` is merged into the
     result's. `content` is what the model sees instead of the rendered output; None means
-    rendered. Leaves the jail as `{RETURNED: {"output", "metadata", "content"}}`, which any
+    rendered. `files_read` are the paths that were read, which counts for built-in tools only.
+    Leaves the jail as `{RETURNED: {"output", "metadata", "content", "files_read"}}`, which any
     handler could also return by hand: it is a convenience, and no claim in it is trusted.
     """
 
-    __slots__ = ("content", "metadata", "output")
+    __slots__ = ("content", "files_read", "metadata", "output")
 
     def __init__(
         self,
         output: object,
         metadata: Mapping[str, object] | None = None,
         content: str | None = None,
+        files_read: Sequence[str] | None = None,
     ) -> None:
         self.output = output
         self.metadata = dict(metadata or {})
         self.content = content
+        self.files_read = None if files_read is None else list(files_read)
 
     def as_json(self) -> dict[str, dict[str, object]]:
         """The object that crosses the private channel."""
-        found = {"output": self.output, "metadata": self.metadata, "content": self.content}
+        found = {
+            "output": self.output,
+            "metadata": self.metadata,
+            "content": self.content,
+            "files_read": self.files_read,
+        }
         return {RETURNED: found}

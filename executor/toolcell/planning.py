@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from toolcell._choices import Choices, Mode
+from toolcell._choices import Choices
 from toolcell._protected import Protected
 from toolcell._visible import shown_call
 from toolcell.approval import ApprovalRequest, SessionMemory
@@ -15,7 +15,11 @@ from toolcell.confinement import Workspace, limits_for
 from toolcell.schema import Validated
 from toolcell.tools import HandlerRef, Tool
 from toolcell_policies import (
+    SYSTEM_FOLDERS,
     Decision,
+    Effect,
+    EffectGround,
+    EffectReason,
     Facts,
     Outcome,
     PathVerdict,
@@ -23,8 +27,10 @@ from toolcell_policies import (
     Role,
     check_path,
     decide,
+    judge_effects,
     plan_hash,
 )
+from toolcell_sandbox import host
 from toolcell_sandbox.spec import Limits, WorkspaceMode
 
 
@@ -35,7 +41,7 @@ class Plan:
     tool: Tool
     valid: Validated
     limits: Limits
-    mode: Mode
+    mode: WorkspaceMode
     decision: Decision
     first_use: tuple[object, ...]
     """What a first use that was agreed to is remembered by."""
@@ -68,6 +74,40 @@ class Plan:
             text=self.text,
             remember_options=self.decision.remember_options,
         )
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Judgement:
+    """What was decided about what a call did; each path with its code, rule and text.
+
+    `refused` is never kept, `asked` once a person agrees, `dropped` is left out of what is kept.
+    """
+
+    decision: Decision
+    refused: tuple[dict[str, str | None], ...] = ()
+    asked: tuple[dict[str, str | None], ...] = ()
+    dropped: tuple[dict[str, str | None], ...] = ()
+
+
+_KEPT = "it is hidden from every call, and stays as it is"
+
+
+def _as_json(found: EffectReason) -> dict[str, str | None]:
+    reason = found.reason
+    return {"path": found.path, "code": reason.code, "rule": reason.rule, "text": reason.text}
+
+
+def effect_ground(
+    protected: Protected, workspace: str, top_entries: tuple[str, ...]
+) -> EffectGround:
+    """What effects in a workspace are judged against."""
+    return EffectGround(
+        rules=protected.rules,
+        homes=protected.homes,
+        workspace=workspace,
+        top_entries=top_entries,
+        program_folders=(*SYSTEM_FOLDERS, *host.interpreter_folders()),
+    )
 
 
 class Planner:
@@ -151,12 +191,53 @@ class Planner:
         )
         return dataclasses.replace(now, decision=decision)
 
+    def judge(
+        self, plan: Plan, effects: tuple[Effect, ...], top_entries: tuple[str, ...], *, review: bool
+    ) -> Judgement:
+        """What is to become of what a call did: by the same `decide()` as before it ran."""
+        ground = effect_ground(self._protected, self._workspace.path, top_entries)
+        facts = self._facts(plan.tool, plan.decision.plan_hash, effects, ground, review=review)
+        decision = decide(facts)
+        if decision.outcome is Outcome.ALLOW and not decision.reasons:
+            return Judgement(decision=decision)
+        found = judge_effects(effects, ground, review_wanted=review)
+        return Judgement(
+            decision=decision,
+            refused=tuple(map(_as_json, found.refused)),
+            asked=tuple(map(_as_json, found.asks)),
+            dropped=tuple(
+                {"path": path, "code": code, "rule": None, "text": _KEPT}
+                for path, code in found.dropped
+            ),
+        )
+
+    def _facts(
+        self,
+        tool: Tool,
+        plan_hash: str,
+        effects: tuple[Effect, ...],
+        ground: EffectGround,
+        *,
+        review: bool,
+    ) -> Facts:
+        return Facts(
+            tool_name=tool.name,
+            access_mode=tool.access_mode,
+            danger=tool.danger_level,
+            permission_level=tool.level_floor,
+            plan_hash=plan_hash,
+            display_bytes=0,
+            effects=effects,
+            effect_ground=ground,
+            review_wanted=review,
+        )
+
     def _hash(
         self,
         tool: Tool,
         valid: Validated,
         limits: Limits,
-        mode: Mode,
+        mode: WorkspaceMode,
         paths: tuple[PathVerdict, ...],
     ) -> str:
         """One name for the call and for the whole jail that it would run in."""
@@ -171,9 +252,9 @@ class Planner:
             pack_digest=tool.handler.digest if isinstance(tool.handler, HandlerRef) else None,
             jail={
                 "limits": dataclasses.asdict(limits),
-                "env": dict(choices.env),
+                "env": choices.environment,
                 "isolation": choices.isolation,
-                "workspace_mode": [mode.name, mode.is_chosen],
+                "workspace_mode": mode,
                 "folders": [dataclasses.asdict(one) for one in choices.folders.granted],
                 "paths": [verdict.resolved for verdict in paths],
             },
@@ -200,7 +281,7 @@ class Planner:
 
 
 def _first_use(
-    tool: Tool, context: CallContext, mode: Mode, paths: tuple[PathVerdict, ...]
+    tool: Tool, context: CallContext, mode: WorkspaceMode, paths: tuple[PathVerdict, ...]
 ) -> tuple[object, ...]:
     """What a yes to a first use is a yes to: this tool, in this workspace mode, in these folders.
 
@@ -209,5 +290,5 @@ def _first_use(
     """
     folders = frozenset(one.folder for one in paths if one.role == "write")
     return (
-        tool.name, tool.spec_hash, context.session_id, context.agent_id, mode.name, folders
+        tool.name, tool.spec_hash, context.session_id, context.agent_id, mode, folders
     )  # fmt: skip

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import base64
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from toolcell_sandbox.changeset import path_json
 from toolcell_sandbox.failures import (
     Blame,
     Cancelled,
@@ -106,16 +108,89 @@ class ApprovalUnavailable(FailureBase):
     cause: str | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EffectsRefused(FailureBase):
+    """What the call did to the workspace breaks a rule, so none of it was kept.
+
+    Do without what `paths` names: each has its path, rule, code and text. Where the caller parks
+    refused changes, `handle` names them for `toolcell effects show|commit`.
+    """
+
+    kind: ClassVar[str] = "effects_refused"
+    blame: ClassVar[Blame] = "policy"
+    paths: tuple[dict[str, str | None], ...] = ()
+    handle: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EffectsRejected(FailureBase):
+    """A person saw what the call changed and said no, so none of it was kept. Do not redo it."""
+
+    kind: ClassVar[str] = "effects_rejected"
+    blame: ClassVar[Blame] = "human"
+    retryable: Retryable = "maybe"
+    why: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitConflict(FailureBase):
+    """Somebody changed the same files meanwhile, so nothing was kept. Look again, then retry."""
+
+    kind: ClassVar[str] = "commit_conflict"
+    blame: ClassVar[Blame] = "host"
+    retryable: Retryable = "yes"
+    paths: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Effects:
+    """What a call changed in its workspace and was kept, by path, relative and POSIX style.
+
+    `refused` is what was left out, or all that was refused: path, code, rule and text of each.
+    Names that are no UTF-8 are decoded with surrogateescape (os.fsencode gives them back).
+    """
+
+    created: tuple[str, ...] = ()
+    modified: tuple[str, ...] = ()
+    deleted: tuple[str, ...] = ()
+    refused: tuple[dict[str, str | None], ...] = ()
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """Every path that is other than it was."""
+        return (*self.created, *self.modified, *self.deleted)
+
+    def to_json(self) -> dict[str, Any]:
+        """Lists of `{"path"}`, or `{"path_base64"}` where a name is no UTF-8."""
+        found: dict[str, Any] = {
+            name: [path_json(path) for path in getattr(self, name)]
+            for name in ("created", "modified", "deleted")
+        }
+        return found | {
+            "refused": [
+                {
+                    **({} if one["path"] is None else path_json(one["path"])),
+                    **{name: value for name, value in one.items() if name != "path"},
+                }
+                for one in self.refused
+            ]
+        }
+
+
 __all__ = [
     "ApprovalRejected",
     "ApprovalTimeout",
     "ApprovalUnavailable",
     "Cancelled",
+    "CommitConflict",
     "ConfinementFailed",
     "CpuTimeExceeded",
     "Crashed",
     "Denied",
     "DiskExceeded",
+    "Effects",
+    "EffectsRefused",
+    "EffectsRejected",
     "Exception",
     "ExecutorError",
     "Exited",
@@ -156,6 +231,9 @@ Failure = (
     | Exited
     | ProtocolError
     | InvalidOutput
+    | EffectsRefused
+    | EffectsRejected
+    | CommitConflict
     | Cancelled
     | ExecutorError
 )
@@ -171,7 +249,9 @@ _DEFAULTS: dict[str, Any] = {
     "error": None,
     "metadata": {},
     "exit_code": None,
+    "files_read": None,
     "files_changed": None,
+    "effects": None,
     "terminate": False,
     "repairs": (),
     "stdout": None,
@@ -199,7 +279,9 @@ class ToolResult:
 
     `content` is all that the model sees; `output` is the handler's value. `exit_code` is the
     command's, None for Python handlers: a nonzero one is still a success, so see `ok`.
-    `files_changed` is None while nobody observed what was written (a directly bound workspace).
+    `files_changed` are the paths of `effects`, what was observed and kept; None where nobody
+    observed it (a workspace changed in place). `files_read` is what a built-in tool says that it
+    read; None where nobody knows.
 
     A handler may return one as well, in the words that its author knows: keywords, or
     `ToolResult(success, output, error, metadata)`, a bool first, or `ToolResult(tool_name,
@@ -220,7 +302,9 @@ class ToolResult:
     error: Failure | None
     metadata: Mapping[str, Any]
     exit_code: int | None
+    files_read: tuple[str, ...] | None
     files_changed: tuple[str, ...] | None
+    effects: Effects | None
     terminate: bool
     repairs: tuple[dict[str, str], ...]
     stdout: Captured | None
@@ -234,11 +318,10 @@ class ToolResult:
         if len(words) > len(order):
             raise TypeError(f"ToolResult takes at most {len(order)} values in order")
         named = dict(zip(order, words, strict=False))
-        unknown = (given.keys() - _DEFAULTS.keys() - {"files_read"}) | (named.keys() & given.keys())
+        unknown = (given.keys() - _DEFAULTS.keys()) | (named.keys() & given.keys())
         if unknown:
             raise TypeError(f"ToolResult: {min(unknown)!r} is no field, or is given twice")
         found = _DEFAULTS | named | given
-        found.pop("files_read", None)  # What a handler says of its reading, nobody observed.
         if not isinstance(found["success"], bool):
             raise TypeError("ToolResult: success is a bool")
         if not found["success"] and not isinstance(found["error"], FailureBase):
@@ -274,7 +357,11 @@ class ToolResult:
             "error": None if self.error is None else self.error.to_json(),
             "metadata": dict(self.metadata),
             "exit_code": self.exit_code,
-            "files_changed": None if self.files_changed is None else list(self.files_changed),
+            "files_read": None if self.files_read is None else list(map(_shown, self.files_read)),
+            "files_changed": None
+            if self.files_changed is None
+            else list(map(_shown, self.files_changed)),
+            "effects": None if self.effects is None else self.effects.to_json(),
             "terminate": self.terminate,
             "repairs": list(self.repairs),
             "stdout": None if self.stdout is None else stream_json(self.stdout),
@@ -283,6 +370,11 @@ class ToolResult:
             "decision": None if self.decision is None else self.decision.to_json(),
             "receipt": None if self.receipt is None else self.receipt.to_json(),
         }
+
+
+def _shown(path: str) -> str:
+    """A path as text that JSON can hold, whatever bytes its names are made of."""
+    return os.fsencode(path).decode("utf-8", "backslashreplace")
 
 
 def stream_json(stream: Captured) -> dict[str, Any]:

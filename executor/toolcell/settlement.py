@@ -8,6 +8,7 @@ from typing import Any
 
 import orjson
 
+from toolcell._hints import hints
 from toolcell.calls import ToolCall
 from toolcell.markers import RETURNED
 from toolcell.results import Denied, ExecutorError, Failure, InvalidOutput, ToolResult
@@ -71,7 +72,7 @@ def settle(
 ) -> ToolResult:
     """The result of a call that ran, or whose jail could not be built."""
     failure: Any = outcome.failure
-    output, metadata, content = _returned(outcome.value)
+    output, metadata, content, read = _returned(outcome.value)
     if failure is None and tool.compiled_output is not None:
         failure = _invalid(tool, tool.compiled_output.problems(output))
     if _shows_streams(tool):
@@ -86,6 +87,8 @@ def settle(
     else:
         streams = _streams_text(outcome)
         content = f"{streams}\n{_error_text(failure)}".strip() if streams else _error_text(failure)
+    said = outcome.stderr.text() if _shows_streams(tool) else getattr(failure, "message", "")
+    content = "\n".join([content, *(f"hint: {hint}" for hint in hints(said))])
     return ToolResult(
         call_id=call.call_id,
         tool_name=tool.name,
@@ -95,6 +98,7 @@ def settle(
         error=failure,
         metadata=metadata,
         exit_code=outcome.exit_code,
+        files_read=read if tool.trusted else None,
         repairs=repairs,
         stdout=outcome.stdout,
         stderr=outcome.stderr,
@@ -104,18 +108,21 @@ def settle(
     )
 
 
-def _returned(value: Any) -> tuple[Any, dict[str, Any], str | None]:
-    """A `Returned` apart: output, metadata, content. Anything else is the output itself."""
+def _returned(
+    value: Any,
+) -> tuple[Any, dict[str, Any], str | None, tuple[str, ...] | None]:
+    """A `Returned` apart: output, metadata, content, files read. Else it is the output itself."""
     if not (isinstance(value, dict) and value.keys() == {RETURNED}):
-        return value, {}, None
+        return value, {}, None, None
     inner = value[RETURNED]
     if not isinstance(inner, dict):
-        return value, {}, None
-    metadata, content = inner.get("metadata"), inner.get("content")
+        return value, {}, None, None
+    metadata, content, read = (inner.get(name) for name in ("metadata", "content", "files_read"))
     return (
         inner.get("output"),
         dict(metadata) if isinstance(metadata, dict) else {},
         content if isinstance(content, str) else None,
+        tuple(map(str, read)) if isinstance(read, list) else None,
     )
 
 

@@ -8,6 +8,18 @@ protocol, to gather a fact; `decide` takes only facts.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from .decision import Decision, DecisionJson, Outcome, Reason, ReasonJson
+    from .effects import (
+        SYSTEM_FOLDERS,
+        Effect,
+        EffectGround,
+        EffectReason,
+        EffectVerdicts,
+        Trail,
+        changed_git_keys,
+        follow_link,
+        judge_effects,
+        runs_a_command,
+    )
     from .engine import DISPLAY_BYTES_MAX, Facts, decide
     from .folders import HostFolders
     from .paths import FileFacts, Filesystem, PathVerdict, RealFilesystem, check_path
@@ -29,6 +41,10 @@ _HOME = {
     "DangerLevel": "vocabulary",
     "Decision": "decision",
     "DecisionJson": "decision",
+    "Effect": "effects",
+    "EffectGround": "effects",
+    "EffectReason": "effects",
+    "EffectVerdicts": "effects",
     "Facts": "engine",
     "FileFacts": "paths",
     "Filesystem": "paths",
@@ -40,21 +56,32 @@ _HOME = {
     "Reason": "decision",
     "ReasonJson": "decision",
     "Role": "sensitive",
+    "SYSTEM_FOLDERS": "effects",
     "SensitiveList": "sensitive",
     "SensitiveRule": "sensitive",
+    "Trail": "effects",
+    "changed_git_keys": "effects",
     "check_path": "paths",
     "decide": "engine",
     "default_sensitive_list": "sensitive",
+    "follow_link": "effects",
+    "judge_effects": "effects",
     "parse_sensitive_list": "sensitive",
     "plan_hash": "plan",
+    "runs_a_command": "effects",
 }
 
 __all__ = [
     "DISPLAY_BYTES_MAX",
+    "SYSTEM_FOLDERS",
     "AccessMode",
     "DangerLevel",
     "Decision",
     "DecisionJson",
+    "Effect",
+    "EffectGround",
+    "EffectReason",
+    "EffectVerdicts",
     "Facts",
     "FileFacts",
     "Filesystem",
@@ -68,11 +95,16 @@ __all__ = [
     "Role",
     "SensitiveList",
     "SensitiveRule",
+    "Trail",
+    "changed_git_keys",
     "check_path",
     "decide",
     "default_sensitive_list",
+    "follow_link",
+    "judge_effects",
     "parse_sensitive_list",
     "plan_hash",
+    "runs_a_command",
 ]
 
 

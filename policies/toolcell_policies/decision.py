@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final, TypedDict
+from typing import Final, Literal, TypedDict
 
 LEVELS: Final = range(4)
 
@@ -71,6 +71,8 @@ class Decision:
     remember_options: tuple[str, ...] = ()
     # The smallest change that would let the call go on, where there is one.
     remedy: str | None = None
+    # Whether it is about what a call would do, or about what it did.
+    stage: Literal["before", "after"] = "before"
 
     def __post_init__(self) -> None:
         if self.level not in LEVELS:

@@ -22,17 +22,30 @@ Codes of the reasons given here; those of paths are in `paths.py`:
 | `write_grant` | nothing by itself: a path that is written lies in a folder granted for it |
 | `call_too_long` | level 3: too long to be shown whole to an approver |
 | `granted_first_use` | a level 2 call was agreed to before, in this session |
+| `and_more` | there are more reasons of a kind than anybody reads |
+
+Those of what a call did are in `effects.py`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from ._effect import Effect, EffectGround, EffectReason
 from ._text import shown
 from .decision import Decision, Outcome, Reason
 from .paths import PathVerdict
-from .vocabulary import LEVEL_ALWAYS, LEVEL_AUTO, LEVEL_FIRST_USE, AccessMode, DangerLevel
+from .vocabulary import (
+    LEVEL_ALWAYS,
+    LEVEL_AUTO,
+    LEVEL_FIRST_USE,
+    LEVEL_LOG,
+    AccessMode,
+    DangerLevel,
+)
 
+# As many names are told one by one; `judge_effects` has them all.
+REASONS_MAX: Final = 50
 # Nobody reads more than this before saying yes.
 DISPLAY_BYTES_MAX: Final = 64 * 1024
 
@@ -60,7 +73,11 @@ _REMEDIES: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """All that a decision is made from: nothing else is looked at."""
+    """All that a decision is made from: nothing else is looked at.
+
+    Raises:
+        ValueError: there are effects, and nothing that they could be judged against.
+    """
 
     tool_name: str
     access_mode: AccessMode
@@ -79,6 +96,16 @@ class Facts:
     plan_hash: str
     # How long the call is when shown whole to an approver.
     display_bytes: int
+    # What the call did, once it has run; None before that. Then only this is decided on, and
+    # what may run was decided before.
+    effects: tuple[Effect, ...] | None = None
+    effect_ground: EffectGround | None = None
+    # Whether a person, or a rule, wants to see what was done before it is kept.
+    review_wanted: bool = False
+
+    def __post_init__(self) -> None:
+        if self.effects is not None and self.effect_ground is None:
+            raise ValueError("effects are judged against a workspace and its rules")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,7 +216,12 @@ def decide(facts: Facts) -> Decision:
     0 and 1 are allowed (1 is to be logged), 2 is allowed once it was granted
     and asked before that, 3 is asked each time and never remembered. A path
     that is denied denies the call, whatever was granted.
+
+    Where there are effects the call has run, and what it did is decided on: it
+    is kept, or a person has to see it (always at level 3), or it is refused.
     """
+    if facts.effects is not None and facts.effect_ground is not None:
+        return _decide_effects(facts, facts.effects, facts.effect_ground)
     findings = [look(facts) for look in _PASSES]
     level = max(finding.level for finding in findings)
     reasons = tuple(reason for finding in findings for reason in finding.reasons)
@@ -214,6 +246,47 @@ def decide(facts: Facts) -> Decision:
             remedy=_REMEDY_APPROVER,
         )
     return Decision(outcome=Outcome.ALLOW, level=level, reasons=reasons, plan_hash=facts.plan_hash)
+
+
+def _decide_effects(facts: Facts, effects: tuple[Effect, ...], ground: EffectGround) -> Decision:
+    from .effects import judge_effects  # late: a jail that runs a user's tool judges nothing
+
+    found = judge_effects(effects, ground, review_wanted=facts.review_wanted)
+    dropped = [
+        EffectReason(
+            path=path, reason=Reason(code=code, text=f"{shown(path)} is hidden, and stays as it is")
+        )
+        for path, code in found.dropped
+    ]
+    reasons = tuple(
+        reason
+        for group in (found.refused, found.asks, dropped, found.notes)
+        for reason in _readable(group)
+    )
+    if found.refused:
+        outcome, level = Outcome.DENY, LEVEL_ALWAYS
+    elif found.asks:
+        outcome, level = Outcome.ASK, LEVEL_ALWAYS
+    else:
+        outcome, level = Outcome.ALLOW, LEVEL_LOG
+    return Decision(
+        outcome=outcome,
+        level=level,
+        reasons=reasons,
+        plan_hash=facts.plan_hash,
+        remedy=_REMEDY_APPROVER if outcome is Outcome.ASK else None,
+        stage="after",
+    )
+
+
+def _readable(found: Sequence[EffectReason]) -> list[Reason]:
+    """As many as somebody reads; those about all names together first."""
+    ordered = sorted(found, key=lambda one: one.path is not None)
+    kept = [one.reason for one in ordered[:REASONS_MAX]]
+    if len(ordered) > REASONS_MAX:
+        text = f"and {len(ordered) - REASONS_MAX:,} more like these"
+        kept.append(Reason(code="and_more", text=text))
+    return kept
 
 
 def _remedy(facts: Facts, reasons: tuple[Reason, ...]) -> str | None:

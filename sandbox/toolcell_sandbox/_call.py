@@ -26,7 +26,7 @@ from .decode import BrokenRule, FrameReader
 from .endings import Evidence, OwnKill, classify
 from .guarantees import Broken, Promise, promise
 from .launch import Launch
-from .outcome import JailOutcome, Receipt, Usage
+from .outcome import JailOutcome, Receipt, Upper, Usage
 from .spec import CommandHandler, Handler, JailSpec, Limits, PythonHandler
 
 START_S = 60.0
@@ -40,6 +40,8 @@ THREAD_DECODE_BYTES = 1 << 17
 
 Sink = Callable[[Literal["stdout", "stderr"], bytes], Awaitable[None]]
 _Sink = Callable[[bytes], Awaitable[None]]
+Alarm = Callable[[], Awaitable[Mapping[str, Any]]]
+"""Returns when a guarantee is broken from outside: its name, `cause`, and no stage of a jail's."""
 
 
 class StdinTooLarge(ValueError):
@@ -55,13 +57,18 @@ async def run_in_jail(
     *,
     stdin: bytes | AsyncIterable[bytes] | None = None,
     sink: Sink | None = None,
+    alarm: Alarm | None = None,
+    keep: Callable[[Upper], None] | None = None,
 ) -> JailOutcome:
     """Run one handler, or a command given as its words, in a jail of its own; say how it ended.
 
     Returns when the process tree is gone, whatever it did. `stdin` is fed while output is
     read; None is /dev/null. `sink` is awaited with each chunk of output as it comes, so a slow
-    one slows the handler; when it raises BrokenPipeError, that stream is closed. Times are
-    monotonic; sizes are bytes.
+    one slows the handler; when it raises BrokenPipeError, that stream is closed. When `alarm`
+    returns while the handler runs, the call is ended as `confinement_failed` with the facts that
+    it returned. `keep` is handed the layer that holds the workspace's changes, in mode
+    `transaction`, once the tree is gone, and closes it; without `keep` they are dropped. Times
+    are monotonic; sizes are bytes.
 
     Cancelled, it kills the tree, waits until it is gone, and lets `trio.Cancelled` go on up.
 
@@ -93,7 +100,12 @@ async def run_in_jail(
         except OSError as error:
             why = f"the launcher could not be started: {error}"
             return jail.outcome(jail.evidence(broke=why))
-        await jail.supervise(launch, group, stdin, sink)
+        try:
+            await jail.supervise(launch, group, stdin, sink, alarm)
+        finally:
+            upper = launch.take_upper()
+            if upper is not None:
+                (keep or Upper.close)(upper)
         if jail.stdin_overflowed:
             raise StdinTooLarge(spec.limits.stdin_bytes)
         frame = await jail.frame()
@@ -138,6 +150,7 @@ class _Jail:
         self._peak_bytes: int | None = None
         self._group = cgroup.Group(())
         self._not_made: dict[str, Any] | None = None
+        self._broken: Mapping[str, Any] | None = None
         self._cpu_s = 0.0
         self._killed = trio.Event()
         self._exited = False
@@ -151,6 +164,7 @@ class _Jail:
         group: cgroup.Group,
         stdin: bytes | AsyncIterable[bytes] | None,
         sink: Sink | None,
+        alarm: Alarm | None,
     ) -> None:
         """Everything between the start and the proven end of the tree."""
         self._launch, self._group = launch, group
@@ -163,6 +177,8 @@ class _Jail:
                 nursery.start_soon(self._deadline)
                 nursery.start_soon(self._watch)
                 nursery.start_soon(self._insist)
+                if alarm is not None:
+                    nursery.start_soon(self._listen, alarm)
                 if group.needs_adoption:
                     nursery.start_soon(self._adopt)
                 await self._exit()
@@ -192,6 +208,13 @@ class _Jail:
             self._own_kill = reason
         self._launch.let_go()
         self._killed.set()
+
+    async def _listen(self, alarm: Alarm) -> None:
+        """End the call when somebody outside breaks what it was promised."""
+        broken = {"stage": "run", "errno": None, **await alarm()}
+        if not self._exited and self._own_kill is None:
+            self._broken = broken
+        self._kill("broken")
 
     async def _exit(self) -> None:
         await self._launch.wait()
@@ -375,7 +398,7 @@ class _Jail:
             "is_command": self._is_command,
             "own_kill": self._own_kill,
             "wall_s": self._wall_s(),
-            "setup": self._not_made or reports.get("failed"),
+            "setup": self._broken or self._not_made or reports.get("failed"),
             "broke": "; ".join(broke) or None,
             "confined": "confined" in reports,
             "cwd_errno": reports.get("no_folder", {}).get("errno"),
@@ -436,6 +459,10 @@ class _Jail:
         if self._agreed is None or not e.confined:
             return Receipt()
         agreed = self._agreed
+        if self._own_kill == "broken":
+            broken = (self._broken or {}).get("guarantee")
+            held = {name: by for name, by in agreed.held.items() if name != broken}
+            return Receipt(held=held, waived=agreed.waived)
         return Receipt(isolation=agreed.isolation, held=agreed.held, waived=agreed.waived)
 
     def _usage(self, e: Evidence) -> Usage:

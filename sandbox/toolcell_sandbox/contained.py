@@ -39,6 +39,8 @@ def configuration(told: Mapping[str, Any], spec: JailSpec, held: ExitStack) -> d
         Contained: something that must stay read-only lies in what the jail may write.
         OSError: the folders cannot be made.
     """
+    if spec.workspace is not None and spec.workspace_mode == "transaction":
+        raise Contained("writes_transactional", "without namespaces nothing can be undone")
     writable = [entry["path"] for entry in told["mounts"] if entry["writable"]]
     for entry in told["mounts"]:
         for top in writable:

@@ -24,7 +24,7 @@ from .failures import FailureBase
 from .fixes import fix_for
 from .spec import Limits
 
-OwnKill = Literal["timeout", "cpu", "memory", "cancelled", "start"]
+OwnKill = Literal["timeout", "cpu", "memory", "cancelled", "start", "broken"]
 _CPU_SLACK_S = 0.05
 """RLIMIT_CPU is checked at the clock tick (getrlimit(2)), rusage is exact."""
 
@@ -152,6 +152,8 @@ def _own_kill(e: Evidence) -> Ending | None:
             return _fail(failures.Cancelled(message="the caller cancelled this call"))
         case "start":
             return _fail(_defect("the jail was not ready in time", e))
+        case "broken":
+            return _fail(_unconfined(e.setup or {}, "The call was stopped, and nothing kept"))
         case None:  # pragma: no branch - OwnKill has no other value
             return None
 
@@ -185,21 +187,21 @@ def _memory(
 def _setup(e: Evidence) -> Ending | None:
     if e.setup is None:
         return None
-    facts = e.setup
+    return _fail(_unconfined(e.setup, "The call did not run, since this host could not confine it"))
+
+
+def _unconfined(facts: Mapping[str, Any], what: str) -> failures.ConfinementFailed:
     cause, fix = str(facts.get("cause")), fix_for(facts)
     guarantee, stage = str(facts.get("guarantee")), str(facts.get("stage"))
-    return _fail(
-        failures.ConfinementFailed(
-            # The fix first: whoever reads one line only needs that one.
-            message=f"{fix}. The call did not run, since this host could not confine it: "
-            f"{guarantee}, stage {stage}: {cause}",
-            guarantee=guarantee,
-            stage=stage,
-            errno=facts.get("errno"),
-            cause=cause,
-            fix=fix,
-            remedy=fix,
-        )
+    return failures.ConfinementFailed(
+        # The fix first: whoever reads one line only needs that one.
+        message=f"{fix}. {what}: {guarantee}, stage {stage}: {cause}",
+        guarantee=guarantee,
+        stage=stage,
+        errno=facts.get("errno"),
+        cause=cause,
+        fix=fix,
+        remedy=fix,
     )
 
 

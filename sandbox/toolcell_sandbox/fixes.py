@@ -138,6 +138,46 @@ _ROWS: Final[tuple[tuple[frozenset[str], frozenset[str] | None, str | None, str,
         "check that the path exists, is no symlink and can be read, then try again",
     ),
     (
+        frozenset({"overlay", "hand over"}),
+        None,
+        None,
+        "use a host with Linux 6.6 or newer (overlayfs in user namespaces, user attributes on "
+        "tmpfs), or name another workspace: --workspace-mode scratch, or direct, where nothing is "
+        "undone",
+        "use Linux 6.6 or newer (overlayfs in user namespaces, user attributes on tmpfs), or name "
+        "another workspace: --workspace-mode scratch, or direct, where nothing is undone",
+    ),
+    (
+        frozenset({"submount"}),
+        None,
+        None,
+        "unmount it, name a folder without mounts below it, or use --workspace-mode direct",
+        "unmount it, name a folder without mounts below it, or use --workspace-mode direct",
+    ),
+    (
+        frozenset({"mask index"}),
+        None,
+        None,
+        "name a smaller workspace, or accept it by name: --waive paths_masked",
+        "name a smaller workspace, or accept it by name: --waive paths_masked",
+    ),
+    (
+        frozenset({"run"}),
+        None,
+        None,
+        "try again: the next call hides what has appeared",
+        "try again: the next call hides what has appeared",
+    ),
+    (
+        frozenset({"plan"}),
+        None,
+        "writes_transactional",
+        "name a workspace mode that this isolation level has: --workspace-mode read_only, scratch "
+        "or direct",
+        "use --isolation standard, or name a workspace mode that this level has: --workspace-mode "
+        "read_only, scratch or direct",
+    ),
+    (
         frozenset({"sensitive files"}),
         None,
         None,

@@ -32,6 +32,7 @@ LAYERS: Final = (
     "cgroup_cpu",
     "own_ids",
     "limited_uid",
+    "overlay",
 )
 """What a host may offer or lack, one by one."""
 
@@ -104,6 +105,7 @@ _STAGES: Final = {
     "cgroup_cpu": "cgroup",
     "own_ids": "ids",
     "limited_uid": "ids",
+    "overlay": "overlay",
 }
 
 _Means = tuple[tuple[str, frozenset[str]], ...]
@@ -146,6 +148,8 @@ MEANS: Final[dict[Way, dict[str, _Means]]] = {
             ("{cgroup_cpu}, rlimit, wall deadline", "cgroup_cpu rlimits"),
             ("rlimit, watch, wall deadline", "rlimits watch"),
         ),
+        "paths_masked": _means(("overlay whiteouts", "mount_namespace overlay")),
+        "writes_transactional": _means(("overlay", "mount_namespace overlay")),
         "disk_limited": _means(("sized tmpfs", "mount_namespace")),
         "signals_scoped": _means(
             (
@@ -226,10 +230,6 @@ DIRECT_GIVES_UP: Final = ("writes_transactional", "paths_masked", "disk_limited"
 """What a workspace in mode `direct`, or a writable folder, does not hold; the choice by name is
 the waiver."""
 
-PENDING: Final = frozenset({"writes_transactional", "paths_masked"})
-"""Held by a workspace overlay, which this version has not got: without one of these a call runs,
-and its receipt reads "partial"."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Promise:
@@ -277,7 +277,11 @@ def promise(spec: JailSpec, offer: Offer) -> Promise | Broken:
     way = way_of(spec.isolation)
     if spec.network.kind == "host":
         offer = offer.without("network_namespace")
+    waived = _replaced(spec) | set(spec.waive)
     demanded = _demanded(spec) - set(spec.waive)
+    if spec.workspace is not None and spec.workspace_mode == "transaction":
+        # The mode is this guarantee: who waives it names another mode.
+        demanded |= {"writes_transactional"}
     held: dict[str, str] = {}
     layers: set[str] = set()
     filtered = False
@@ -286,14 +290,13 @@ def promise(spec: JailSpec, offer: Offer) -> Promise | Broken:
             continue
         found = _held_by(guarantee, spec, offer, way)
         if found is not None:
-            held[guarantee], needs = found
+            said, needs = found
             layers |= needs
+            if guarantee not in waived:  # Else built for the workspace, and not held elsewhere.
+                held[guarantee] = said
             filtered = filtered or ("seccomp" in needs and guarantee != "no_new_privileges")
-        elif guarantee in demanded and guarantee not in PENDING:
+        elif guarantee in demanded:
             return Broken(guarantee=guarantee, lack=_why(guarantee, spec, offer, way))
-    waived = _replaced(spec) | set(spec.waive)
-    if not spec.mode_is_chosen and spec.workspace_mode == "direct":
-        waived -= set(DIRECT_GIVES_UP) - set(spec.waive)
     is_whole = LEVELS[spec.isolation] - {"net_blocked"} <= held.keys() | waived
     return Promise(
         isolation=spec.isolation if is_whole else "partial",
@@ -336,9 +339,10 @@ def _held_by(
 ) -> tuple[str, frozenset[str]] | None:
     """The mechanism that this host holds a guarantee by, and its layers; None where it cannot."""
     mode = "none" if spec.workspace is None else spec.workspace_mode
-    if guarantee == "paths_masked" and any(mount.identity for mount in spec.mounts):
-        return None  # A folder that was granted is bound as it is, whatever the workspace.
-    if (guarantee, mode) in _BY_WORKSPACE:
+    granted = [mount for mount in spec.mounts if mount.identity is not None]
+    if guarantee == "paths_masked" and any(not mount.layered for mount in granted):
+        return None  # Bound as it is, with all that lies in it.
+    if (guarantee, mode) in _BY_WORKSPACE and not (guarantee == "paths_masked" and granted):
         return _BY_WORKSPACE[guarantee, mode], frozenset()
     insisted = HARDENED_BY.get(guarantee) if spec.isolation == "hardened" else None
     for said, layers in MEANS[way].get(guarantee, ()):

@@ -7,6 +7,7 @@ import fcntl
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from contextlib import ExitStack
@@ -19,12 +20,14 @@ from . import contained, host, idpool
 from ._child.mounts import SCRIPT
 from .cgroup import Group
 from .guarantees import Promise
+from .outcome import Upper
 from .spec import CommandHandler, Handler, JailSpec, Mount
 
 REMOVE = os.path.join(os.path.dirname(os.path.realpath(__file__)), "_child", "remove.py")
 BOOTSTRAP = os.path.join(os.path.dirname(os.path.realpath(__file__)), "_child", "bootstrap.py")
 PIPE_BYTES = 1 << 18
 NOTES_BYTES = 4096
+TOLD_BYTES = 1 << 16
 
 
 class Launch:
@@ -53,10 +56,14 @@ class Launch:
         self._fds: dict[str, int] = {}
         self._reaped = False
         self._place: str | None = None
+        self._layer: socket.socket | None = None
         with ExitStack() as theirs:
+            if _keeps(spec):
+                self._layer = self._layer_link(held, theirs)
             fed = ["stdin"] * feeds + ["liveness"] + ["gate"] * group.needs_adoption
             self._pipes(held, theirs, fed)
-            told = _configuration(handler, spec, self._fds) | {
+            layered = "overlay" in agreed.layers
+            told = _configuration(handler, spec, self._fds, layered=layered) | {
                 "cgroups": group.procs_files,
                 "is_adopted": group.needs_adoption,
                 **_layers(agreed),
@@ -86,6 +93,35 @@ class Launch:
             )
             held.callback(self._abandon)
             self._pidfd = _held(held, os.pidfd_open(self._process.pid))
+
+    def _layer_link(self, held: ExitStack, theirs: ExitStack) -> socket.socket:
+        ours, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        held.callback(ours.close)
+        theirs.callback(other.close)
+        ours.setblocking(False)
+        self._fds["layer"] = other.fileno()
+        return ours
+
+    def take_upper(self) -> Upper | None:
+        """The layer that the jail's changes are in, whoever ended it; None where there was none.
+
+        Whoever takes it closes it.
+        """
+        if self._layer is None:
+            return None
+        try:
+            told, fds, _, _ = socket.recv_fds(self._layer, TOLD_BYTES, 1)
+        except BlockingIOError:
+            return None  # It ended before its root was built.
+        if not fds:
+            return None
+        owners = json.loads(told)
+        return Upper(
+            fd=fds[0],
+            owner=tuple(owners["owner"]) if owners else None,
+            uids={int(host): disk for host, disk in owners.get("uids", {}).items()},
+            gids={int(host): disk for host, disk in owners.get("gids", {}).items()},
+        )
 
     def _pipes(self, held: ExitStack, theirs: ExitStack, fed: list[str]) -> None:
         for name in ("stdout", "stderr", "result", "report"):
@@ -209,11 +245,29 @@ def _own_ids(agreed: Promise, held: ExitStack) -> dict[str, Any]:
     return {"ids": {"base": base}, "watches_segments": not is_bounded}
 
 
-def _configuration(handler: Handler, spec: JailSpec, fds: dict[str, int]) -> dict[str, Any]:
-    """All that a jail is told, by a memfd: nothing of it is in a command line."""
-    mounts = {mount.path: asdict(mount) for mount in _mounts(spec)}
+def _keeps(spec: JailSpec) -> bool:
+    """Whether the workspace's changes go into a layer that outlives the jail."""
+    return spec.workspace is not None and spec.workspace_mode == "transaction"
+
+
+def _configuration(
+    handler: Handler, spec: JailSpec, fds: dict[str, int], *, layered: bool
+) -> dict[str, Any]:
+    """All that a jail is told, by a memfd: nothing of it is in a command line.
+
+    Unless `layered` can be had, what would be is shown as it is, read-only.
+    """
+    mounts: dict[str, dict[str, Any]] = {}
+    for mount in _mounts(spec):
+        mounts[mount.path] = {
+            **asdict(mount),
+            "layered": mount.layered and layered,
+            "keeps": False,
+            "masks": list(spec.masks.get(mount.path, ())),
+        }
     if spec.workspace in mounts:
         mounts[spec.workspace]["identity"] = spec.workspace_identity
+        mounts[spec.workspace]["keeps"] = _keeps(spec)
     told: dict[str, Any]
     if isinstance(handler, CommandHandler):
         words = [] if handler.script is None else [SCRIPT]
@@ -264,7 +318,7 @@ def _mounts(spec: JailSpec) -> list[Mount]:
         fixed = [mount.path for mount in found.values() if not mount.writable]
         writable = spec.workspace_mode == "direct"
         if spec.workspace_mode != "scratch":
-            found[top] = Mount(path=top, writable=writable, owned=True)
+            found[top] = Mount(path=top, writable=writable, owned=True, layered=not writable)
         for path in fixed if writable else ():
             parent = os.path.dirname(path)
             while parent.startswith(f"{top}/"):

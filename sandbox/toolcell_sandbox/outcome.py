@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -53,6 +54,27 @@ class Usage:
             "peak_memory_bytes": self.peak_memory_bytes,
             "memory_from": self.memory_from,
         }
+
+
+@dataclass(slots=True, kw_only=True)
+class Upper:
+    """The layer that a jail wrote its workspace's changes into: a descriptor of its folder.
+
+    The file system is gone once it is closed; whoever was handed it closes it. `uids` and `gids`
+    map what stat(2) says there to the ids on disk that the jail's stand for; any other id is the
+    workspace owner's, `owner`. None where the jail had no ids but the supervisor's own.
+    """
+
+    fd: int
+    owner: tuple[int, int] | None = None
+    uids: Mapping[int, int] = field(default_factory=dict)
+    gids: Mapping[int, int] = field(default_factory=dict)
+
+    def close(self) -> None:
+        """Let go of it; harmless when that was done already."""
+        fd, self.fd = self.fd, -1
+        if fd >= 0:
+            os.close(fd)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

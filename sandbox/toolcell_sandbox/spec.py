@@ -141,7 +141,7 @@ def _least(a: float | None, b: float | None) -> float | None:
 
 
 NetworkKind = Literal["none", "loopback", "host"]
-WorkspaceMode = Literal["read_only", "scratch", "direct"]
+WorkspaceMode = Literal["transaction", "read_only", "scratch", "direct"]
 Isolation = Literal["standard", "hardened", "container"]
 
 
@@ -183,7 +183,9 @@ class Mount:
     `optional` mounts are left out where the host has no such path. `owned` marks what belongs
     to the supervisor's own user rather than to the system: for a root supervisor it is id-mapped,
     so that the worker reads what only root may read. With `identity`, its (st_dev, st_ino), what
-    is another file or folder by the start is refused.
+    is another file or folder by the start is refused. `layered` shows a folder through an overlay
+    of its own, without what `JailSpec.masks` names in it, and with none of its sockets, FIFOs and
+    locks.
     """
 
     path: str
@@ -191,8 +193,11 @@ class Mount:
     optional: bool = False
     owned: bool = False
     identity: tuple[int, int] | None = None
+    layered: bool = False
 
     def __post_init__(self) -> None:
+        if self.layered and self.writable:
+            raise ValueError("a folder that is written in place is not layered")
         # normpath() of "//x" is "//x": POSIX lets a host give two slashes a meaning.
         normal = os.path.normpath(self.path) == self.path and not self.path.startswith("//")
         if not os.path.isabs(self.path) or not normal or "\0" in self.path:
@@ -271,10 +276,13 @@ class JailSpec:
     """All that decides what a call can see and use, without the call's own arguments.
 
     `workspace` is seen at its own absolute path and is the working directory, unless `cwd`
-    names a folder below it. In mode `read_only` it can be read, in `direct` changed in place (a
-    choice by name: nothing is undone), and in `scratch` the jail has an empty folder of its own
-    there, gone with it. `mounts` come on top of the system folders. `env` is the whole
-    environment, `host.base_environment()` by default; nothing of the supervisor's is inherited.
+    names a folder below it. In mode `read_only` it can be read; in `transaction` also changed, in
+    a layer of the jail's own, which `run_in_jail` hands over at the end and which is gone
+    otherwise; in `direct` changed in place (a choice by name: nothing is undone); and in `scratch`
+    the jail has an empty folder of its own there, gone with it. `masks` names, for the workspace
+    and for each layered mount, what is absent from it for the jail, by paths relative to it.
+    `mounts` come on top of the system folders. `env` is the whole environment,
+    `host.base_environment()` by default; nothing of the supervisor's is inherited.
 
     `isolation` names the guarantees that must hold, or the call fails closed
     (`guarantees.LEVELS`); `waive` names those of them that it may do without.
@@ -287,8 +295,7 @@ class JailSpec:
     workspace_identity: tuple[int, int] | None = None
     """Its (st_dev, st_ino); a folder that is another by now is refused at the start."""
     workspace_mode: WorkspaceMode = "read_only"
-    mode_is_chosen: bool = True
-    """Whether somebody named the mode: what nobody named is no waiver of what it gives up."""
+    masks: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     cwd: str | None = None
     mounts: tuple[Mount, ...] = ()
     env: Mapping[str, str] = field(default_factory=_base_environment)
@@ -302,6 +309,10 @@ class JailSpec:
         _one_of("workspace_mode", self.workspace_mode, WorkspaceMode)
         _one_of("isolation", self.isolation, Isolation)
         check_waivers(self.waive)
+        for paths in self.masks.values():
+            for path in paths:
+                if any(name in ("", ".", "..") for name in path.split("/")) or "\0" in path:
+                    raise ValueError(f"{path!r} is no path inside a folder that could be masked")
 
 
 GUARANTEES = (

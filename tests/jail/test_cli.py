@@ -89,7 +89,7 @@ def test_json_is_one_object_of_schema_1(toolcell: Run) -> None:
     assert result["schema"] == 1
     assert result["output"] == "one\ntwo\n"
     assert result["error"] is None
-    assert result["receipt"]["isolation"] == "partial"
+    assert result["receipt"]["isolation"] == "standard"
     assert set(result["stdout"]) >= {"text", "kept_bytes", "seen_bytes", "lost_bytes", "closed"}
     assert done.stdout.isascii()
 
@@ -242,7 +242,7 @@ BAD: list[tuple[list[Words], int]] = [
     (["run", "shell", "command=true", "--approve", "maybe"], 2),
     (["run", "list_directory", "--isolation", "strong"], 2),
     (["run", "list_directory", "--isolation", ""], 2),
-    (["run", "list_directory", "--workspace-mode", "transaction"], 2),
+    (["run", "list_directory", "--workspace-mode", "overlay"], 2),
     (["run", "list_directory", "--workspace-mode", "rw"], 2),
     (["run", "list_directory", "--network", "wifi"], 2),
     (["run", "list_directory", "--read", "missing"], 2),
@@ -554,7 +554,7 @@ def test_a_cancelled_run_prints_its_result(
     os.mkfifo(workspace / "ready")
     code = "code=open('ready', 'w').write('x')\nimport time\ntime.sleep(1000)"
     process = subprocess.Popen(
-        [*TOOLCELL, "run", "python", code, "--yes", "--json"],
+        [*TOOLCELL, "run", "python", code, "--yes", "--json", "--workspace-mode", "direct"],
         cwd=workspace,
         env=environment,
         stdin=subprocess.DEVNULL,
@@ -688,9 +688,7 @@ def test_the_jails_flags_are_applied_by_each_command(
     assert said[: len(expected)] == expected
     if command != "exec":
         result = json.loads(toolcell(*words, *flags, "--json").stdout)
-        # What lies in the folder is not masked, which only `container` does not promise.
-        expected_level = "partial" if level == "standard" else level
-        assert result["receipt"]["isolation"] == expected_level
+        assert result["receipt"]["isolation"] == level
 
 
 def test_a_write_grant_is_written(toolcell: Run, tmp_path: Path) -> None:

@@ -352,8 +352,12 @@ async def test_the_receipt_names_each_guarantee_of_this_version(jail):
     assert direct.waived == ("paths_masked", "writes_transactional", "disk_limited")
     spec = dataclasses.replace(jail.spec(), workspace_mode="read_only")
     bound = (await run_in_jail(CommandHandler(argv=("true",)), spec)).receipt
-    assert (bound.isolation, bound.waived) == ("partial", ())
-    assert set(bound.held) == held | {"disk_limited", "writes_transactional"}
+    assert (bound.isolation, bound.waived) == ("standard", ())
+    assert set(bound.held) == held | {"disk_limited", "writes_transactional", "paths_masked"}
+    spec = dataclasses.replace(jail.spec(), workspace_mode="transaction")
+    judged = (await run_in_jail(CommandHandler(argv=("true",)), spec)).receipt
+    assert (judged.isolation, judged.waived) == ("standard", ())
+    assert set(judged.held) == set(bound.held)
     spec = dataclasses.replace(jail.spec(), workspace_mode="scratch")
     scratch = (await run_in_jail(CommandHandler(argv=("true",)), spec)).receipt
     assert (scratch.isolation, scratch.waived) == ("standard", ())

@@ -444,7 +444,7 @@ def test_a_system_folder_is_no_workspace(place, system):
         ({"max_concurrency": 0}, ValueError),
         ({"isolation": "Standard"}, ValueError),
         ({"isolation": ""}, ValueError),
-        ({"workspace_mode": "transaction"}, ValueError),
+        ({"workspace_mode": "overlay"}, ValueError),
         ({"workspace_mode": "readonly"}, ValueError),
         ({"read": "/srv"}, ValueError),
         ({"write": ["/nowhere"]}, ValueError),

@@ -114,12 +114,13 @@ async def test_a_scratch_workspace_is_empty_and_gone_with_the_jail(place, level)
     assert sorted(os.listdir(place / "ws")) == ["a.txt", "sub"]
 
 
-async def test_a_mode_that_nobody_named_is_no_waiver(place):
-    """A receipt that reads "standard" for what nobody chose to give up is a lie."""
+async def test_a_mode_that_nobody_named_is_a_transaction(place):
+    """What nobody chose to give up is held; and a receipt that says so is not a lie."""
     async with box(place) as executor:
         chance = await executor.call("shell", {"command": "true"})
         named = await executor.call("shell", {"command": "true"}, workspace_mode="direct")
-    assert (chance.receipt.isolation, chance.receipt.waived) == ("partial", ())
+    assert (chance.receipt.isolation, chance.receipt.waived) == ("standard", ())
+    assert "overlay" in chance.receipt.held["writes_transactional"]
     assert named.receipt.isolation == "standard"
     assert "writes_transactional" in named.receipt.waived
 
@@ -163,11 +164,7 @@ async def test_the_level_comes_from_the_environment_where_none_is_named(place, m
     ("options", "words"),
     [
         ({"isolation": "strict"}, "standard, hardened, container"),
-        (
-            {"workspace_mode": "transaction"},
-            "comes with a later version; this one has read_only, scratch, direct",
-        ),
-        ({"workspace_mode": "rw"}, "read_only, scratch, direct"),
+        ({"workspace_mode": "rw"}, "transaction, read_only, scratch, direct"),
         ({"waive": ["tree_killed"]}, "never waived"),
         ({"waive": ["nets"]}, "net_blocked"),
     ],
@@ -182,8 +179,8 @@ def test_what_is_not_offered_is_refused_with_what_is(place, options, words):
 async def test_a_mode_of_a_call_that_is_not_offered_is_refused(place):
     """A caller's slip is the caller's to see, not a result for a model."""
     async with box(place) as executor:
-        with pytest.raises(ValueError, match="later version"):
-            await executor.call("read_file", {"path": "a.txt"}, workspace_mode="transaction")
+        with pytest.raises(ValueError, match="not offered"):
+            await executor.call("read_file", {"path": "a.txt"}, workspace_mode="overlay")
         with pytest.raises(ValueError, match="not offered"):
             executor.check("read_file", {"path": "a.txt"}, workspace_mode="rw")
     assert records(place) == []

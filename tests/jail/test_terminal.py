@@ -339,7 +339,7 @@ def test_a_call_of_more_than_a_second_shows_that_it_runs(start: Start, workspace
     """A silent terminal looks like a hang."""
     os.mkfifo(workspace / "go")
     code = "open('go').read()"
-    terminal = start("run", "python", f"code={code}", "--yes")
+    terminal = start("run", "python", f"code={code}", "--yes", "--workspace-mode", "direct")
     terminal.until("running python, 1 s")
     (workspace / "go").write_text("now")
     assert terminal.ends() == 0

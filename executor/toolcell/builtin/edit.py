@@ -8,13 +8,13 @@ from typing import Any, Final
 from toolcell.builtin._diff import Change, unified
 from toolcell.builtin._paths import BOM, decoded, read_bytes, shown, write_atomic
 from toolcell.errors import ToolError
-from toolcell.markers import WritePath
+from toolcell.markers import Returned, WritePath
 
 DIFFED_MAX: Final = 2_000
 """More replacements than this are counted, not shown."""
 
 
-def edit_file(path: WritePath, old: str, new: str, replace_all: bool = False) -> dict[str, Any]:
+def edit_file(path: WritePath, old: str, new: str, replace_all: bool = False) -> Returned:
     """Replace one exact piece of text in a file; it must occur exactly once.
 
     Args:
@@ -55,7 +55,7 @@ def edit_file(path: WritePath, old: str, new: str, replace_all: bool = False) ->
         diff = unified(shown(path), text, changes)
     mark = BOM if encoding == "utf-8-sig" else b""
     write_atomic(path, mark + changed.encode("utf-8"))
-    return {"replacements": count, "diff": diff}
+    return Returned({"replacements": count, "diff": diff}, files_read=[shown(path)])
 
 
 def _with_the_files_endings(text: str, old: str, new: str) -> tuple[str, str]:

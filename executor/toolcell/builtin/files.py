@@ -47,7 +47,7 @@ def read_file(
         "encoding": encoding,
         "truncated": cut or last < len(lines),
     }
-    return Returned(found[:OUTPUT_CHARS_MAX], facts)
+    return Returned(found[:OUTPUT_CHARS_MAX], facts, files_read=[shown(path)])
 
 
 def list_directory(path: ReadPath = Path("."), depth: Annotated[int, AtLeast(1)] = 1) -> Returned:
@@ -69,7 +69,7 @@ def list_directory(path: ReadPath = Path("."), depth: Annotated[int, AtLeast(1)]
             message = f"{shown(path)} is a file, not a folder"
             raise ToolError(message, hint="Use read_file for files.") from None
         failed(path, error)
-    return Returned({"entries": entries}, {"truncated": not complete})
+    return Returned({"entries": entries}, {"truncated": not complete}, files_read=[])
 
 
 def _list(folder: int, path: str, depth: int, entries: list[dict[str, Any]]) -> bool:
@@ -101,7 +101,7 @@ def _list(folder: int, path: str, depth: int, entries: list[dict[str, Any]]) -> 
 _TYPES: Final = {stat.S_IFREG: "file", stat.S_IFDIR: "directory", stat.S_IFLNK: "link"}
 
 
-def write_file(path: WritePath, content: str) -> dict[str, Any]:
+def write_file(path: WritePath, content: str) -> Returned:
     """Write a whole file: create it, or replace its content; missing folders are created.
 
     Args:
@@ -110,4 +110,4 @@ def write_file(path: WritePath, content: str) -> dict[str, Any]:
     """
     data = content.encode("utf-8")
     created = write_atomic(path, data)
-    return {"bytes_written": len(data), "created": created}
+    return Returned({"bytes_written": len(data), "created": created}, files_read=[])

@@ -18,6 +18,8 @@ from toolcell.markers import AtLeast, ReadPath, Returned
 
 FILE_BYTES_MAX: Final = 16 << 20
 LINE_CHARS_MAX: Final = 500
+FILES_READ_MAX: Final = 10_000
+"""Files that are named in the result; `files_searched` counts them all."""
 OUTPUT_CHARS_MAX: Final = 1 << 20
 _BINARY_PROBE: Final = 8_192
 
@@ -45,6 +47,7 @@ def search(
     whole, line_matches = _matchers(pattern, literal)
     wanted = None if glob is None else _glob(glob)
     matches: list[dict[str, Any]] = []
+    read: list[str] = []
     facts, size = {"files_searched": 0, "files_skipped": 0}, 0
     for file, folder, name in _files(path, wanted):
         content = _content(folder, name)
@@ -52,15 +55,17 @@ def search(
             facts["files_skipped"] += 1
             continue
         facts["files_searched"] += 1
+        if len(read) < FILES_READ_MAX:
+            read.append(shown(file))
         if not whole(content):
             continue
         for number, line in enumerate(content.split(b"\n"), 1):
             if line_matches(line):
                 size += LINE_CHARS_MAX // 4 + min(len(line), LINE_CHARS_MAX)
                 if len(matches) == limit or size > OUTPUT_CHARS_MAX:
-                    return Returned({"matches": matches, "truncated": True}, facts)
+                    return Returned({"matches": matches, "truncated": True}, facts, None, read)
                 matches.append({"path": shown(file), "line": number, "text": _text(line)})
-    return Returned({"matches": matches, "truncated": False}, facts)
+    return Returned({"matches": matches, "truncated": False}, facts, None, read)
 
 
 def _matchers(pattern: str, literal: bool) -> tuple[Matcher, Matcher]:

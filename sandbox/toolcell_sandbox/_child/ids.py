@@ -57,6 +57,12 @@ def owners_map(base: int, owner: int, others: set[int]) -> str:
     return "".join(lines)
 
 
+def on_disk(owners: str) -> dict[int, int]:
+    """Which id on disk each host id of an `owners_map` stands for."""
+    rows = (tuple(map(int, line.split())) for line in owners.splitlines())
+    return {host: disk for disk, host, _ in rows}
+
+
 def owners_of(fd: int) -> tuple[set[int], set[int]]:
     """The uids and gids of a folder and of what lies directly in it; of a file, its own.
 

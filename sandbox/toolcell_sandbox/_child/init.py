@@ -30,7 +30,8 @@ def main(
     """Run the jail from the inside. Never returns and never raises."""
     try:
         _become(ranged=ranged)
-        mounts.build(config, mounts.open_trees(config, None) if trees is None else trees)
+        opened = mounts.open_trees(config, None) if trees is None else trees
+        _hand_over(config, mounts.build(config, opened))
         _own_names(config)
         state = State()
         wakeup = reaper.wake_on_children()
@@ -55,6 +56,23 @@ def main(
         report.send("init_broke", cause=f"{type(error).__name__}: {error}"[:500])
     finally:
         os._exit(0)
+
+
+def _hand_over(config: dict[str, Any], upper: tuple[int, dict[str, Any]] | None) -> None:
+    """Give the supervisor the layer that takes the workspace's changes, before anybody writes.
+
+    Its file system lives as long as a descriptor of it, also after this namespace.
+    """
+    if upper is None:
+        return
+    import json
+
+    fd, owners = upper
+    with stage("writes_transactional", "hand over"):
+        link = _socket.socket(fileno=config["fds"]["layer"])
+        syscalls.send_fd(link, fd, json.dumps(owners).encode())
+        link.close()
+        os.close(fd)
 
 
 def _own_names(config: dict[str, Any]) -> None:

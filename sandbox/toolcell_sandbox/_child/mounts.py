@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import mmap
 import os
+import re
 import stat
 
-from . import ids, syscalls
+from . import ids, overlay, syscalls
 from .report import StageFailed, stage
 
 TYPE_CHECKING = False
@@ -55,6 +56,8 @@ class Tree:
         self.path = path
         self.fd = fd
         self.is_folder = is_folder
+        # What ids on disk the jail's host ids stand for, where it has ids of its own.
+        self.owners: dict[str, Any] = {}
 
 
 def open_tree(entry: dict[str, Any], base: int | None) -> Tree | None:
@@ -66,10 +69,13 @@ def open_tree(entry: dict[str, Any], base: int | None) -> Tree | None:
         if entry["optional"]:
             return None
         raise
+    owners: dict[str, Any] = {}
     try:
         found = os.fstat(source)
         check_identity(entry, found)
         fd = syscalls.clone_tree(source)
+        if entry.get("layered"):
+            refuse_submounts(path)
         attributes = syscalls.MOUNT_ATTR_NOSUID
         if not entry.get("device"):
             attributes |= syscalls.MOUNT_ATTR_NODEV
@@ -77,10 +83,12 @@ def open_tree(entry: dict[str, Any], base: int | None) -> Tree | None:
             attributes |= syscalls.MOUNT_ATTR_RDONLY
         syscalls.set_tree(fd, attributes)
         if base is not None and entry["owned"]:
-            _map_owners(fd, source, entry, base)
+            owners = _map_owners(fd, source, entry, base)
     finally:
         os.close(source)
-    return Tree(path, fd, is_folder=stat.S_ISDIR(found.st_mode))
+    tree = Tree(path, fd, is_folder=stat.S_ISDIR(found.st_mode))
+    tree.owners = owners
+    return tree
 
 
 def check_identity(entry: dict[str, Any], found: os.stat_result) -> None:
@@ -91,8 +99,25 @@ def check_identity(entry: dict[str, Any], found: os.stat_result) -> None:
         raise StageFailed("fs_confined", "workspace", cause, None)
 
 
-def _map_owners(fd: int, source: int, entry: dict[str, Any], base: int) -> None:
-    path, must = entry["path"], entry["writable"]
+def refuse_submounts(path: str) -> None:
+    """Refuse a folder with another file system mounted below it (proc_pid_mountinfo(5)).
+
+    An overlay shows what lies covered beneath such a mount, which is nobody's to see.
+    """
+    with open("/proc/self/mountinfo", "rb") as file:
+        points = [line.split()[4] for line in file]
+    for point in points:
+        named = os.fsdecode(_OCTAL.sub(lambda m: bytes([int(m[1], 8)]), point))
+        if named.startswith(f"{path}/"):
+            cause = f"another file system is mounted at {named}, inside {path}"
+            raise StageFailed("fs_confined", "submount", cause, None)
+
+
+_OCTAL = re.compile(rb"\\([0-7]{3})")
+
+
+def _map_owners(fd: int, source: int, entry: dict[str, Any], base: int) -> dict[str, Any]:
+    path, must = entry["path"], entry["writable"] or entry.get("keeps", False)
     own = os.fstat(source)
     uids, gids = ids.owners_of(source)
     uid_map = ids.owners_map(base, own.st_uid, uids)
@@ -106,6 +131,11 @@ def _map_owners(fd: int, source: int, entry: dict[str, Any], base: int) -> None:
             cause = f"{error.strerror}: the file system of {path} cannot be id-mapped"
             raise StageFailed("fs_confined", "idmap", cause, error.errno) from error
         # Read-only and unmapped, the jail reads what others may read: less, never more.
+    return {
+        "owner": [own.st_uid, own.st_gid],
+        "uids": ids.on_disk(uid_map),
+        "gids": ids.on_disk(gid_map),
+    }
 
 
 def plan(config: dict[str, Any]) -> list[dict[str, Any]]:
@@ -156,12 +186,18 @@ what belongs to its own namespaces. Anything else, known or new, is masked."""
 
 def writable(config: dict[str, Any]) -> list[str]:
     """Every folder and file that a jail may write to."""
-    granted = [entry["path"] for entry in config["mounts"] if entry["writable"]]
+    granted = [
+        entry["path"] for entry in config["mounts"] if entry["writable"] or entry.get("keeps")
+    ]
     return [*config["private"], *granted]
 
 
-def build(config: dict[str, Any], trees: Sequence[Tree]) -> None:
-    """Make the new root and move into it. Runs in the init, before anything else does."""
+def build(config: dict[str, Any], trees: Sequence[Tree]) -> tuple[int, dict[str, Any]] | None:
+    """Make the new root and move into it. Runs in the init, before anything else does.
+
+    Returns a descriptor of the layer that takes the workspace's changes, with what ids in it
+    stand for; None where there is none.
+    """
     top = next(place for place in _PLACES if os.path.isdir(place))
     with stage("fs_confined", "root"):
         syscalls.mount(None, "/", None, syscalls.MS_REC | syscalls.MS_PRIVATE)
@@ -183,10 +219,12 @@ def build(config: dict[str, Any], trees: Sequence[Tree]) -> None:
     with stage("fs_confined", "proc masks"):
         _mask_proc(top)
     with stage("disk_limited", "scratch"):
-        private = _scratch(top, config)
+        private, layered = _scratch(top, config, trees)
         ours = {os.stat(top).st_dev, *(os.fstat(tree.fd).st_dev for tree in private)}
     with stage("fs_confined", "mounts"):
-        for tree in sorted([*trees, *private, *devices], key=lambda t: t.path.split("/")):
+        plain = [tree for tree in trees if tree.path not in {one.path for one in layered}]
+        laid = [Tree(one.path, one.fd, is_folder=True) for one in layered]
+        for tree in sorted([*plain, *laid, *private, *devices], key=lambda t: t.path.split("/")):
             target = _place(top, tree, ours)
             syscalls.move_tree(tree.fd, target)
             os.close(target)
@@ -198,6 +236,9 @@ def build(config: dict[str, Any], trees: Sequence[Tree]) -> None:
         syscalls.pivot_root(".", ".")
         syscalls.umount_detach(".")
         os.chdir("/")
+    owners = {tree.path: tree.owners for tree in trees}
+    kept = ((one.upper, owners[one.path]) for one in layered if one.upper is not None)
+    return next(kept, None)
 
 
 def _open_device(name: str) -> Tree:
@@ -257,11 +298,18 @@ def _skeleton(top: str, config: dict[str, Any]) -> None:
         _write(top + path, text)
 
 
-def _scratch(top: str, config: dict[str, Any]) -> list[Tree]:
-    """One sized tmpfs behind all that is the jail's own, so that one bound holds for all."""
+def _scratch(
+    top: str, config: dict[str, Any], below: Sequence[Tree]
+) -> tuple[list[Tree], list[overlay.Layered]]:
+    """One sized tmpfs behind all that is the jail's own, so that one bound holds for all.
+
+    Also behind what it changes of its workspace: the upper layer lies there.
+    """
     size, files = config["limits"]["disk_bytes"], config["limits"]["disk_files"]
     safe = syscalls.MS_NOSUID | syscalls.MS_NODEV
-    data = f"mode=0755,size={size},nr_inodes={files + 1 + len(config['private'])}"
+    layers = [entry for entry in config["mounts"] if entry.get("layered")]
+    inodes = files + 1 + len(config["private"]) + overlay.UPPER_INODES * len(layers)
+    data = f"mode=0755,size={size},nr_inodes={inodes}"
     syscalls.mount("scratch", f"{top}/mnt", "tmpfs", safe, data)
     trees = []
     worker = ids.WORKER_ID
@@ -274,8 +322,13 @@ def _scratch(top: str, config: dict[str, Any]) -> list[Tree]:
         source = syscalls.open_exactly(inside)
         trees.append(Tree(path, syscalls.clone_tree(source), is_folder=True))
         os.close(source)
+    lower = {tree.path: tree.fd for tree in below}
+    laid = [
+        overlay.build(f"{top}/mnt", number, entry, lower[entry["path"]])
+        for number, entry in enumerate(layers)
+    ]
     syscalls.umount_detach(f"{top}/mnt")
-    return trees
+    return trees, laid
 
 
 def _write(path: str, text: str) -> None:

@@ -14,6 +14,7 @@ def main() -> None:
     import errno as errnos
     import json
     import os
+    import stat
 
     root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     sys.path.append(root)
@@ -80,6 +81,20 @@ def main() -> None:
         os.mkdir("/usr/proc")
         syscalls.mount("proc", "/usr/proc", "proc", syscalls.MS_NOSUID)
 
+    def own_overlay() -> None:
+        # By doing it: a folder from below that is deleted and made again has to be empty.
+        own_root()
+        for name in ("lower/folder/file", "masks", "upper", "work", "merged"):
+            os.makedirs(f"/usr/{name}")
+        data = "lowerdir=/usr/masks:/usr/lower,upperdir=/usr/upper,workdir=/usr/work,userxattr"
+        syscalls.mount("probe", "/usr/merged", "overlay", syscalls.MS_NOSUID, data)
+        os.mknod("/usr/masks/masked", stat.S_IFCHR, 0)
+        os.rmdir("/usr/merged/folder/file")
+        os.rmdir("/usr/merged/folder")
+        os.mkdir("/usr/merged/folder")
+        if os.listdir("/usr/merged/folder"):
+            raise OSError(0, "a folder that was deleted and made again is not empty")
+
     def filtered() -> None:
         import ctypes
         import struct
@@ -99,6 +114,7 @@ def main() -> None:
         ("ipc_namespace", "namespaces", space(syscalls.CLONE_NEWIPC)),
         ("mount_namespace", "root", space(mounts, own_root)),
         ("mount_namespace", "proc", space(mounts, own_proc)),
+        ("overlay", "overlay", space(mounts, own_overlay)),
         ("seccomp", "seccomp", filtered),
     )
     lacks: dict[str, dict[str, str | None]] = {}

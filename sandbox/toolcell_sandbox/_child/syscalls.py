@@ -69,8 +69,10 @@ AT_EMPTY_PATH = 0x1000
 AT_RECURSIVE = 0x8000
 MOVE_MOUNT_F_EMPTY_PATH = 0x04
 MOVE_MOUNT_T_EMPTY_PATH = 0x40
+RESOLVE_NO_XDEV = 0x01
 RESOLVE_NO_MAGICLINKS = 0x02
 RESOLVE_NO_SYMLINKS = 0x04
+RESOLVE_BENEATH = 0x08
 MOUNT_ATTR_RDONLY = 1
 MOUNT_ATTR_NOSUID = 2
 MOUNT_ATTR_NODEV = 4
@@ -201,6 +203,20 @@ def open_within(folder: int, path: bytes, *, follow: bool) -> int:
     return syscall("openat2", folder, ctypes.c_char_p(path), ctypes.c_char_p(how), len(how))
 
 
+def open_beneath(folder: int, path: bytes, flags: int, *, across: bool = True) -> int:
+    """Open `path` from `folder` on, through no link and not out of it (openat2(2)).
+
+    Raises:
+        OSError: ELOOP where a component is a link; EXDEV where the path leads out, or, unless
+            `across`, into another file system.
+    """
+    resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS
+    if not across:
+        resolve |= RESOLVE_NO_XDEV
+    how = struct.pack("=QQQ", flags | os.O_CLOEXEC, 0, resolve)
+    return syscall("openat2", folder, ctypes.c_char_p(path), ctypes.c_char_p(how), len(how))
+
+
 def clone_tree(fd: int) -> int:
     """A detached copy of the mounts at `fd` and below (open_tree(2)); a descriptor of it."""
     flags = OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_RECURSIVE | AT_EMPTY_PATH
@@ -245,9 +261,9 @@ def raise_link(name: str) -> None:
         link.close()
 
 
-def send_fd(link: _socket.socket, fd: int) -> None:
-    """Hand an open file to whoever reads the other end (unix(7))."""
-    link.sendmsg([b"f"], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, struct.pack("i", fd))])
+def send_fd(link: _socket.socket, fd: int, told: bytes = b"f") -> None:
+    """Hand an open file to whoever reads the other end, with a few words (unix(7))."""
+    link.sendmsg([told], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, struct.pack("i", fd))])
 
 
 def receive_fd(link: _socket.socket) -> int | None:

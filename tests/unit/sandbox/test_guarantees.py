@@ -13,7 +13,6 @@ from toolcell_sandbox.guarantees import (
     LAYERS,
     LEVELS,
     MEANS,
-    PENDING,
     Broken,
     Lack,
     Offer,
@@ -49,6 +48,7 @@ OFF = {
         "cgroup_cpu": None,
         "own_ids": None,
         "limited_uid": None,
+        "overlay": None,
     },
     "hardened": {
         "user_namespace": "fs_confined",
@@ -68,6 +68,7 @@ OFF = {
         "cgroup_cpu": "cpu_limited",
         "own_ids": "signals_scoped",
         "limited_uid": None,
+        "overlay": None,
     },
     "container": {
         "user_namespace": None,
@@ -87,6 +88,7 @@ OFF = {
         "cgroup_cpu": None,
         "own_ids": None,
         "limited_uid": None,
+        "overlay": None,
     },
 }
 
@@ -121,7 +123,7 @@ def test_with_a_layer_off_a_level_holds_by_another_or_refuses(level: str, layer:
     if lost is None:
         assert isinstance(found, Promise)
         assert layer not in found.layers
-        assert LEVELS[level] - PENDING - {"net_loopback"} <= found.held.keys()
+        assert LEVELS[level] - {"net_loopback"} <= found.held.keys()
     else:
         assert isinstance(found, Broken)
         assert found.guarantee == lost
@@ -248,25 +250,55 @@ def test_a_loopback_cannot_be_had_without_a_namespace() -> None:
     assert refused(spec("container", network=Network.loopback()), WHOLE).guarantee == "net_loopback"
 
 
-def test_direct_by_name_is_listed_and_by_default_is_partial() -> None:
-    """What nobody chose is no waiver."""
-    direct = spec(workspace="/w", workspace_mode="direct")
-    found = promised(direct)
+def test_direct_by_name_is_listed() -> None:
+    """What a choice gives up has to stand in the receipt."""
+    found = promised(spec(workspace="/w", workspace_mode="direct"))
     assert set(found.waived) == set(DIRECT_GIVES_UP)
     assert found.isolation == "standard"
     assert not set(DIRECT_GIVES_UP) & found.held.keys()
-    unnamed = promised(dataclasses.replace(direct, mode_is_chosen=False))
-    assert (unnamed.isolation, unnamed.waived) == ("partial", ())
+    assert "overlay" not in found.layers
 
 
-def test_a_bound_workspace_whose_secrets_are_not_masked_is_partial() -> None:
-    """The level names paths_masked; this version cannot hold it for a bind mount."""
-    bound = spec(workspace="/w")
-    assert promised(bound).isolation == "partial"
-    assert promised(bound).held["writes_transactional"] == "workspace read-only"
-    waived = promised(dataclasses.replace(bound, waive=("paths_masked",)))
+def test_a_transaction_holds_the_whole_level_by_an_overlay() -> None:
+    """It is the default of every tool that writes: nothing less may be read into its receipt."""
+    found = promised(spec(workspace="/w", workspace_mode="transaction"))
+    assert (found.isolation, found.waived) == ("standard", ())
+    assert found.held["writes_transactional"] == "overlay"
+    assert found.held["paths_masked"] == "overlay whiteouts"
+    assert "overlay" in found.layers
+
+
+def test_a_workspace_to_be_read_is_masked_by_an_overlay() -> None:
+    """A bind shows every secret in it, and its sockets."""
+    found = promised(spec(workspace="/w"))
+    assert (found.isolation, found.waived) == ("standard", ())
+    assert found.held["paths_masked"] == "overlay whiteouts"
+    assert found.held["writes_transactional"] == "workspace read-only"
+    waived = promised(spec(workspace="/w", waive=("paths_masked",)))
     assert (waived.isolation, waived.waived) == ("standard", ("paths_masked",))
+    assert "overlay" not in waived.layers
     assert promised(spec("container", workspace="/w")).isolation == "container"
+
+
+@pytest.mark.parametrize("mode", ["transaction", "read_only"])
+def test_a_host_without_overlays_refuses_what_needs_one(mode: str) -> None:
+    """Sliding to a bind mount would show what is to be masked, or keep what nobody judged."""
+    found = refused(spec(workspace="/w", workspace_mode=mode), WHOLE.without("overlay"))
+    assert found.guarantee == "paths_masked"
+    assert "--workspace-mode scratch" in fix_for(found.facts())
+
+
+def test_a_transaction_is_never_waived_into_something_else() -> None:
+    """Who names the mode is told that it cannot be had, whatever else they waive."""
+    waived = spec(workspace="/w", workspace_mode="transaction", waive=("writes_transactional",))
+    found = promised(waived)
+    assert "overlay" in found.layers
+    assert "writes_transactional" not in found.held
+    both = dataclasses.replace(waived, waive=("writes_transactional", "paths_masked"))
+    assert refused(both, WHOLE.without("overlay")).guarantee == "writes_transactional"
+    lost = refused(spec("container", workspace="/w", workspace_mode="transaction"), WHOLE)
+    assert lost.guarantee == "writes_transactional"
+    assert "--workspace-mode read_only" in fix_for(lost.facts())
 
 
 def test_a_scratch_workspace_holds_the_whole_level() -> None:
@@ -284,15 +316,27 @@ def test_a_folder_that_was_granted_to_be_written_is_as_direct() -> None:
         assert not set(DIRECT_GIVES_UP) & found.held.keys()
 
 
-def test_a_folder_that_was_granted_to_be_read_is_not_masked() -> None:
+def test_a_folder_that_was_granted_to_be_read_is_masked_or_refused() -> None:
     """Its secrets are there to be read, however empty the workspace is."""
-    grant = Mount(path="/srv/data", identity=(1, 2))
+    grant = Mount(path="/srv/data", identity=(1, 2), layered=True)
     found = promised(spec(workspace="/w", workspace_mode="scratch", mounts=(grant,)))
-    assert "paths_masked" not in found.held
-    assert found.isolation == "partial"
+    assert found.held["paths_masked"] == "overlay whiteouts"
+    assert found.isolation == "standard"
+    bound = dataclasses.replace(grant, layered=False)
+    lost = refused(spec(workspace="/w", workspace_mode="scratch", mounts=(bound,)), WHOLE)
+    assert lost.guarantee == "paths_masked"
     library = Mount(path="/opt/lib")
     found = promised(spec(workspace="/w", workspace_mode="scratch", mounts=(library,)))
-    assert "paths_masked" in found.held
+    assert found.held["paths_masked"] == "workspace of the jail's own"
+
+
+def test_a_folder_that_is_written_makes_the_workspaces_transaction_no_promise_for_all() -> None:
+    """What was written beside it is kept, whoever judges the workspace."""
+    grant = Mount(path="/srv/data", writable=True, identity=(1, 2))
+    found = promised(spec(workspace="/w", workspace_mode="transaction", mounts=(grant,)))
+    assert set(DIRECT_GIVES_UP) <= set(found.waived)
+    assert not set(DIRECT_GIVES_UP) & found.held.keys()
+    assert "overlay" in found.layers
 
 
 # -- waivers -------------------------------------------------------------------------------
@@ -338,7 +382,7 @@ def test_every_guarantee_has_a_mechanism_or_a_workspace() -> None:
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("workspace_mode", "transaction"), ("isolation", "none"), ("workspace_mode", None)],
+    [("workspace_mode", "overlay"), ("isolation", "none"), ("workspace_mode", None)],
 )
 def test_a_choice_that_is_not_offered_is_refused_with_the_ones_that_are(
     name: str, value: object

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -174,8 +175,8 @@ def test_listing_a_file_says_what_to_do(ws: Path) -> None:
 
 def test_writing_creates_with_its_folders_and_replaces(ws: Path) -> None:
     """A temporary file left behind would be part of the change."""
-    assert write_file(Path("a/b/f"), "é\r\n") == {"bytes_written": 4, "created": True}
-    assert write_file(Path("a/b/f"), "") == {"bytes_written": 0, "created": False}
+    assert write_file(Path("a/b/f"), "é\r\n").output == {"bytes_written": 4, "created": True}
+    assert write_file(Path("a/b/f"), "").output == {"bytes_written": 0, "created": False}
     assert (ws / "a/b/f").read_bytes() == b""
     assert os.listdir(ws / "a/b") == ["f"]
 
@@ -241,7 +242,7 @@ def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(
 def test_an_edit_is_exact_and_shows_what_it_did(ws: Path) -> None:
     """A person approves by the diff."""
     (ws / "f").write_text("1\n2\n3\n4\n5\n6\n")
-    assert edit_file(Path("f"), "4\n", "four\n4.5\n") == {
+    assert edit_file(Path("f"), "4\n", "four\n4.5\n").output == {
         "replacements": 1,
         "diff": "--- a/f\n+++ b/f\n@@ -1,6 +1,7 @@\n 1\n 2\n 3\n-4\n+four\n+4.5\n 5\n 6\n",
     }
@@ -256,8 +257,13 @@ def test_an_edit_that_could_mean_two_places_is_refused_with_both(ws: Path) -> No
     (ws / "g").write_text("aaa")
     with pytest.raises(ToolError, match="2 times"):
         edit_file(Path("g"), "aa", "x")
-    assert edit_file(Path("f"), "a", "x", replace_all=True)["replacements"] == 2
+    assert edited(Path("f"), "a", "x", replace_all=True)["replacements"] == 2
     assert (ws / "f").read_text() == "x\nb\nx\n"
+
+
+def edited(path: Path, old: str, new: str, **how: Any) -> Any:
+    """What an edit says of itself."""
+    return edit_file(path, old, new, **how).output
 
 
 def test_an_edit_that_changes_nothing_is_refused_with_a_hint(ws: Path) -> None:
@@ -296,9 +302,9 @@ def test_a_file_of_mixed_endings_is_edited_exactly(ws: Path) -> None:
 def test_a_diff_of_anything_ends_soon_and_is_bounded(ws: Path) -> None:
     """difflib took 5 s for 58 KB."""
     (ws / "f").write_text("a" * 3_000_000 + "b" * 1_000 + "\n" + "c\n" * 100_000)
-    found = edit_file(Path("f"), "b" * 1_000, "x" * 3_000_000)
+    found = edited(Path("f"), "b" * 1_000, "x" * 3_000_000)
     assert len(found["diff"]) < 40_000
-    assert edit_file(Path("f"), "c", "d", replace_all=True)["replacements"] == 100_000
+    assert edited(Path("f"), "c", "d", replace_all=True)["replacements"] == 100_000
 
 
 def applied(text: str, diff: str) -> str:
@@ -376,11 +382,12 @@ def test_a_file_that_became_a_link_since_it_was_decided_on_is_not_opened(settled
     """It can lead to the one file that was to stay unread, or unwritten."""
     assert read_file(Path("notes")).output == "plain"
     swap(settled / "notes", "secret/in")
-    for act in (
+    acts: tuple[Callable[[], object], ...] = (
         lambda: read_file(Path("notes")),
         lambda: write_file(Path("notes"), "x"),
         lambda: search("SECRET", Path("notes")),
-    ):
+    )
+    for act in acts:
         with pytest.raises(ToolError, match="a link stands there"):
             act()
     assert (settled / "secret" / "in").read_text() == "SECRET"
@@ -393,12 +400,13 @@ def test_a_folder_on_the_way_that_became_a_link_is_not_followed(settled: Path) -
         "entries": [{"path": "sub/in", "type": "file", "size": 5}]
     }
     swap(settled / "sub", "secret")
-    for act in (
+    acts: tuple[Callable[[], object], ...] = (
         lambda: read_file(Path("sub/in")),
         lambda: write_file(Path("sub/in"), "x"),
         lambda: list_directory(Path("sub")),
         lambda: search("SECRET", Path("sub")),
-    ):
+    )
+    for act in acts:
         with pytest.raises(ToolError, match="a link stands there"):
             act()
     assert (settled / "secret" / "in").read_text() == "SECRET"

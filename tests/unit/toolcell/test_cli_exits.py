@@ -31,9 +31,23 @@ def test_the_codes_of_run_are_the_documented_ones() -> None:
     by_code: dict[int, set[str]] = {}
     for kind, code in RUN.items():
         by_code.setdefault(code, set()).add(kind)
-    assert by_code[1] == {"tool_error", "exception", "exited", "protocol_error", "invalid_output"}
+    assert by_code[1] == {
+        "tool_error",
+        "exception",
+        "exited",
+        "protocol_error",
+        "invalid_output",
+        "commit_conflict",
+    }
     assert by_code[3] == {"unknown_tool", "tool_disabled", "invalid_arguments"}
-    assert by_code[4] >= {"denied", "approval_rejected", "approval_timeout", "approval_unavailable"}
+    assert by_code[4] == {
+        "denied",
+        "approval_rejected",
+        "approval_timeout",
+        "approval_unavailable",
+        "effects_refused",
+        "effects_rejected",
+    }
     assert by_code[5] == {"timeout", *(kind for kind in KINDS if kind.endswith("_exceeded"))}
     assert by_code[6] == {"crashed", "syscall_blocked"}
     assert by_code[7] == {"confinement_failed"}

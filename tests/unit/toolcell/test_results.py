@@ -60,6 +60,13 @@ KINDS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "exited": ("tool", "no", {"exit_code": 1, "stage": "run"}),
     "protocol_error": ("tool", "no", {"rule": "r"}),
     "invalid_output": ("tool", "no", {"problems": ({"path": "$", "message": "m"},)}),
+    "effects_refused": (
+        "policy",
+        "no",
+        {"paths": ({"path": "a", "code": "c", "rule": None, "text": "t"},), "handle": None},
+    ),
+    "effects_rejected": ("human", "maybe", {"why": "no"}),
+    "commit_conflict": ("host", "yes", {"paths": ("a",)}),
 }
 UNION: dict[str, Any] = {member.kind: member for member in typing.get_args(Failure)}
 
@@ -195,8 +202,8 @@ def test_ok_is_success_and_an_exit_code_of_zero(known: dict[str, Any], ok: bool)
 
 NAMES = [
     "schema", "call_id", "tool_name", "success", "ok", "content", "output", "summary", "error",
-    "metadata", "exit_code", "files_changed", "terminate", "repairs", "stdout", "stderr", "usage",
-    "decision", "receipt",
+    "metadata", "exit_code", "files_read", "files_changed", "effects", "terminate", "repairs",
+    "stdout", "stderr", "usage", "decision", "receipt",
 ]  # fmt: skip
 
 
@@ -216,7 +223,16 @@ def test_a_full_result_is_json() -> None:
         success=False,
         error=results.Exited(message="m", exit_code=3, stage="run"),
         metadata=MappingProxyType({"a": 1}),
-        files_changed=("x",),
+        files_read=("r",),
+        files_changed=("x", "\udcff"),
+        effects=results.Effects(
+            created=("x",),
+            deleted=("\udcff",),
+            refused=(
+                {"path": "y", "code": "c", "rule": None, "text": "t"},
+                {"path": None, "code": "d", "rule": None, "text": "all"},
+            ),
+        ),
         repairs=({"path": "p"},),
         stdout=stream(b"out\n"),
         stderr=stream(b"\xff"),
@@ -231,7 +247,13 @@ def test_a_full_result_is_json() -> None:
     assert said["decision"]["plan_hash"] == "h"
     assert said["receipt"]["held"] == {"fs_confined": "mount namespace"}
     assert said["usage"]["wall_s"] == 1.0
-    assert said["files_changed"] == ["x"]
+    assert (said["files_read"], said["files_changed"]) == (["r"], ["x", "\\xff"])
+    assert said["effects"]["created"] == [{"path": "x"}]
+    assert said["effects"]["deleted"] == [{"path_base64": "/w=="}]
+    assert said["effects"]["refused"] == [
+        {"path": "y", "code": "c", "rule": None, "text": "t"},
+        {"code": "d", "rule": None, "text": "all"},
+    ]
 
 
 def test_a_stream_is_printed_with_exact_counts_and_raw_only_where_it_is_no_text() -> None:

@@ -134,7 +134,9 @@ def test_an_async_handler_runs_on_the_loop_that_its_module_uses() -> None:
 def test_a_returned_value_travels_as_one_object() -> None:
     """Settlement unwraps exactly this."""
     found = _worker.invoke(described, {}, {})
-    assert found == {RETURNED: {"output": "text", "metadata": {"lines": 1}, "content": None}}
+    assert found == {
+        RETURNED: {"output": "text", "metadata": {"lines": 1}, "content": None, "files_read": None}
+    }
 
 
 def test_a_module_describes_its_tools_as_plain_data() -> None:
