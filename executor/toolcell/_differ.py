@@ -17,11 +17,7 @@ def diffs(files: list[dict[str, Any]]) -> list[str]:
 
 
 def _diff(name: str, before: str, after: str) -> str:
-    old, new = before.split("\n"), after.split("\n")
-    if old and old[-1] == "":
-        old.pop()
-    if new and new[-1] == "":
-        new.pop()
+    old, new = _lines(before), _lines(after)
     head = 0
     while head < min(len(old), len(new)) and old[head] == new[head]:
         head += 1
@@ -48,6 +44,12 @@ def _diff(name: str, before: str, after: str) -> str:
             break
         shown.append(_moved(line, first) if line.startswith("@@") else _cut(line))
     return "\n".join(shown)
+
+
+def _lines(text: str) -> list[str]:
+    """Lines without their ends; the last one says so where it has none, as for diff."""
+    *whole, rest = text.split("\n")
+    return [*whole, f"{rest}\n\\ No newline at end of file"] if rest else whole
 
 
 def _cut(line: str) -> str:

@@ -32,7 +32,7 @@ async def show(handle: str = "", /, *, output: Output = _OUTPUT) -> int:
         The handle, as the refused call named it.
     """
     from toolcell._parked import NotParked
-    from toolcell.effects import show_parked
+    from toolcell._parked_commit import show_parked
 
     parking = _parking()
     if not handle:
@@ -61,7 +61,7 @@ async def commit(handle: Handle, /, *, output: Output = _OUTPUT) -> int:
     Exit code: 0 kept, 4 refused, 1 somebody changed the same files since, 2 no such handle.
     """
     from toolcell._parked import NotParked
-    from toolcell.effects import commit_parked
+    from toolcell._parked_commit import commit_parked
     from toolcell.results import Effects
 
     parking = _parking()

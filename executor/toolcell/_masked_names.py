@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-import stat
+from collections import deque
 from collections.abc import Iterator
 from typing import Final
 
@@ -16,21 +16,25 @@ from toolcell._sensitive_files import Eye
 
 KEY_BYTES: Final = 64 << 10
 _KEY_MARK: Final = b"PRIVATE KEY-----"
-_LINKED_MAX: Final = 10_000
+_LOOKED_AT_MAX: Final = 20_000
+"""Names looked at in one home."""
 _DEPTH_MAX: Final = 6
 
 
 class MaskedNames:
     """The judge of one folder's index.
 
-    `inodes` are protected files in the homes of this host that have more than one name: another
-    name of theirs may lie in the folder, and would give them away.
+    Protected files in the homes of this host may have another name in the folder, by hard link,
+    and would be given away by it: `inodes` are those with several names, `later_inodes` those
+    that have one as yet. Both are of the moment when this was made.
     """
 
     def __init__(self, top: str, protected: Protected) -> None:
         self._eye = Eye(top, protected)
         self._top = top
-        self.inodes = frozenset(_linked(protected))
+        found = dict(_protected_files(protected))
+        self.inodes = frozenset(inode for inode, links in found.items() if links > 1)
+        self.later_inodes = frozenset(found) - self.inodes
 
     def forbids(self, inner: str, name: str) -> bool:
         """Whether a name in the folder `inner` may not be read, by the list alone."""
@@ -45,23 +49,45 @@ class MaskedNames:
         return _KEY_MARK in os.pread(fd, KEY_BYTES, 0)
 
 
-def _linked(protected: Protected) -> Iterator[tuple[int, int]]:
-    """Protected files in people's homes that have another name somewhere, a bounded number."""
-    left = _LINKED_MAX
+def _protected_files(protected: Protected) -> Iterator[tuple[tuple[int, int], int]]:
+    """(st_dev, st_ino) and number of names of protected files in people's homes.
+
+    Those that have a place there: `~/.ssh/id_rsa`, not `**/.env`. A bounded number, and the ones
+    nearest to the top first: a browser's profile may hold more than all the rest.
+    """
     for home in protected.own_homes:
-        waiting = [(home, 0)]
+        ways = _ways(home, protected)
+        left = _LOOKED_AT_MAX
+        waiting = deque([(home, 0)])
         while waiting and left > 0:
-            folder, depth = waiting.pop()
+            folder, depth = waiting.popleft()
+            # One that cannot be listed is none whose files could have been linked by us.
             with contextlib.suppress(OSError), os.scandir(folder) as entries:
                 for entry in entries:
                     left -= 1
-                    if not _is_protected(entry.path, protected):
+                    is_folder = entry.is_dir(follow_symlinks=False)
+                    is_on_way = is_folder and _inner(home, entry.path) in ways
+                    if not is_on_way and not _is_protected(entry.path, protected):
                         continue
-                    found = entry.stat(follow_symlinks=False)
-                    if stat.S_ISDIR(found.st_mode) and depth < _DEPTH_MAX:
-                        waiting.append((entry.path, depth + 1))
-                    elif stat.S_ISREG(found.st_mode) and found.st_nlink > 1:
-                        yield found.st_dev, found.st_ino
+                    if is_folder:
+                        if depth < _DEPTH_MAX:
+                            waiting.append((entry.path, depth + 1))
+                    elif entry.is_file(follow_symlinks=False):
+                        found = entry.stat(follow_symlinks=False)
+                        yield (found.st_dev, found.st_ino), found.st_nlink
+
+
+def _ways(home: str, protected: Protected) -> frozenset[tuple[str, ...]]:
+    """The folders below a home that lead to protected places, by their names in lower case."""
+    found: set[tuple[str, ...]] = set()
+    for rule, way in protected.rules.leads_below(home, role="read", homes=protected.homes):
+        if rule.forbids("read"):
+            found |= {way[:length] for length in range(1, len(way) + 1)}
+    return frozenset(found)
+
+
+def _inner(home: str, path: str) -> tuple[str, ...]:
+    return tuple(path[len(home) :].strip("/").casefold().split("/"))
 
 
 def _is_protected(path: str, protected: Protected) -> bool:

@@ -144,6 +144,7 @@ class Planner:
             paths=paths,
             network=self._choices.network.kind,
             waived=self._choices.waive,
+            judged_after=ready == "transaction",
             granted_first_use=self._memory.knows(*first_use),
             plan_hash=self._hash(tool, valid, limits, ready, paths),
             display_bytes=len(shown_call(tool.name, valid.arguments).encode()),

@@ -20,6 +20,7 @@ Codes of the reasons given here; those of paths are in `paths.py`:
 | `network_unknown` | level 3: a network that nobody here knows |
 | `waived` | level 3: the jail may do without guarantees that were waived by name |
 | `write_grant` | nothing by itself: a path that is written lies in a folder granted for it |
+| `path_write_judged` | nothing yet: what is written there asks after the run, with a diff |
 | `call_too_long` | level 3: too long to be shown whole to an approver |
 | `granted_first_use` | a level 2 call was agreed to before, in this session |
 | `and_more` | there are more reasons of a kind than anybody reads |
@@ -28,7 +29,7 @@ Those of what a call did are in `effects.py`.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from ._effect import Effect, EffectGround, EffectReason
@@ -96,6 +97,9 @@ class Facts:
     plan_hash: str
     # How long the call is when shown whole to an approver.
     display_bytes: int
+    # Whether what the call does to the workspace is judged before it is kept: then what asks
+    # for being written does so after the run.
+    judged_after: bool = False
     # What the call did, once it has run; None before that. Then only this is decided on, and
     # what may run was decided before.
     effects: tuple[Effect, ...] | None = None
@@ -123,11 +127,27 @@ _NOTHING: Final = _Finding()
 
 
 def _paths(facts: Facts) -> _Finding:
-    return _Finding(
-        level=max((verdict.level_floor for verdict in facts.paths), default=LEVEL_AUTO),
-        denied=any(verdict.denied for verdict in facts.paths),
-        reasons=tuple(reason for verdict in facts.paths for reason in verdict.reasons),
-    )
+    reasons: list[Reason] = []
+    level = LEVEL_AUTO
+    for verdict in facts.paths:
+        later = facts.judged_after and verdict.folder is None and not verdict.denied
+        told = [_later(reason) if later else reason for reason in verdict.reasons]
+        if any(reason.code != _JUDGED_AFTER for reason in told):
+            level = max(level, verdict.level_floor)
+        reasons += told
+    denied = any(verdict.denied for verdict in facts.paths)
+    return _Finding(level=level, denied=denied, reasons=tuple(reasons))
+
+
+_JUDGED_AFTER: Final = "path_write_judged"
+
+
+def _later(reason: Reason) -> Reason:
+    """A write that asks, in a workspace where what came of it is shown before it is kept."""
+    if reason.code != "path_write_asks":
+        return reason
+    text = f"{reason.text}: after the run, with what was written, before it is kept"
+    return replace(reason, code=_JUDGED_AFTER, text=text)
 
 
 _ACCESS_TEXTS: Final = {

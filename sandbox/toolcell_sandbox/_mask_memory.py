@@ -6,6 +6,7 @@ from typing import Final
 
 from ._inotify import Inotify
 from ._mask_folder import Folder
+from ._mask_links import Links
 from ._mask_news import News
 from ._mask_types import Bounds, NotIndexed, too_many_watches
 
@@ -30,6 +31,7 @@ class Memory:
         self.asked: dict[int, set[tuple[Folder, str]]] = {}
         # Watches of what is forgotten. One that is met again is taken over, not renewed.
         self.condemned: set[int] = set()
+        self.links = Links()
         self._news = news
         self._bounds = bounds
         self._inotify = inotify
@@ -50,6 +52,7 @@ class Memory:
 
     def unmask(self, folder: Folder, name: str) -> None:
         """A name is not forbidden, or not there."""
+        self.links.forget(folder, name)
         if name in folder.masks:
             folder.unmask(name)
             self.paths.discard(join(folder.path, name))

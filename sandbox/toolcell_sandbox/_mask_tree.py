@@ -58,6 +58,9 @@ class Tree:
         self._news = news
         self._walk = Walk(judge, self.known, self.foreign, inotify, bounds.entries)
         self._to_walk = [self.known.root]
+        # Folders in which another name of a forbidden file may lie.
+        self._to_search: list[Folder] = []
+        self._is_first = True
         # By folder, so that each is opened once; the first noted comes first.
         self._to_look: OrderedDict[Folder, set[str]] = OrderedDict()
         self._torn = 0
@@ -65,7 +68,7 @@ class Tree:
 
     def is_quiet(self) -> bool:
         """Whether there is nothing to do."""
-        left = self._to_walk or self._to_look or self.known.condemned
+        left = self._to_walk or self._to_look or self._to_search or self.known.condemned
         return not left and self.inotify.queued_bytes() == 0
 
     def settle(self, top: int, check: Callable[[], object]) -> None:
@@ -132,7 +135,7 @@ class Tree:
                 if name not in folder.masks:
                     self._news.appeared(join(inner, name))
                 return True
-            if mask & _inotify.IN_ISDIR or self._walk.needs_stat:
+            if mask & _inotify.IN_ISDIR or self._walk.needs_stat or self._walk.follows_links:
                 return True
             if self._judge.asks_content(inner, name):
                 return True
@@ -143,7 +146,7 @@ class Tree:
     def _work(self) -> None:
         """Walk and look until nothing is left of it."""
         count = 0
-        while self._to_walk or self._to_look:
+        while self._to_walk or self._to_look or self._to_search or self._follow_links():
             self._check()
             count += 1
             if count % _DRAINED_EACH == 0:
@@ -151,8 +154,42 @@ class Tree:
                 self._take()
             if self._to_walk:
                 self._enter(self._to_walk[-1])
-            else:
+            elif self._to_look:
                 self._look_around(next(iter(self._to_look)))
+            else:
+                self._search(self._to_search[-1])
+
+    def _follow_links(self) -> bool:
+        """Whether there is more to do, for the sake of files that have several names."""
+        if not self._walk.follows_links:
+            return False
+        if self._is_first:
+            self._is_first = False
+            # What comes from now on may be another name of what was seen.
+            self._walk.needs_stat = True
+            self._walk.recount()
+        links = self.known.links
+        for folder, name in links.released:
+            self._note(folder, name)
+        links.released.clear()
+        if links.sought:
+            links.sought.clear()
+            self._walk.spend_anew()
+            self._to_search = [*self.known.root.all_below()]
+        return bool(self._to_look or self._to_search)
+
+    def _search(self, folder: Folder) -> None:
+        """Judge what lies in one folder again, the last of those to be searched."""
+        if not folder.is_gone:
+            try:
+                self._walk.search(folder)
+            except Torn:
+                self._tear(folder)
+                return  # Once it is known whether it is there, it is searched or left.
+            except PermissionError:
+                # The walk says whether that is a refusal.
+                self._to_walk.append(folder)
+        self._to_search.pop()
 
     def _enter(self, folder: Folder) -> None:
         """Walk one folder, the last of those to be walked, and put those in it in its place."""
@@ -236,6 +273,8 @@ class Tree:
             self.known.take_up(folder, name)
         if found is None or is_masked or enters:
             self.known.unask(folder, name)
+        if found is not None and is_masked and self._walk.follows_links:
+            self.known.links.tells(folder, name, found)
         if found is not None and not is_masked:
             is_masked = self._walk.is_hidden(folder, inner, name, fd, found)
         if is_masked:

@@ -30,6 +30,20 @@ class Judge(Protocol):
         """Whether the regular file that `fd` is open on, for reading, is forbidden."""
 
 
+class LinkJudge(Judge, Protocol):
+    """One that has other names of a forbidden file hidden as well: hard links, made at any time."""
+
+    @property
+    def later_inodes(self) -> frozenset[tuple[int, int]]:
+        """(st_dev, st_ino) of forbidden files elsewhere that may get a name here later."""
+
+
+def later_inodes(judge: Judge) -> frozenset[tuple[int, int]] | None:
+    """Those of a LinkJudge; None for one that is content with `inodes`."""
+    found: frozenset[tuple[int, int]] | None = getattr(judge, "later_inodes", None)
+    return found
+
+
 class NotIndexed(Exception):
     """The forbidden names in a folder cannot be told, so no jail may be given it.
 

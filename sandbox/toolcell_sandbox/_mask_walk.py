@@ -13,8 +13,9 @@ from . import _inotify, _mask_open
 from ._inotify import Inotify
 from ._mask_folder import ENVIRONMENT, Folder
 from ._mask_foreign import Foreign
+from ._mask_links import inode_of
 from ._mask_memory import Memory, join
-from ._mask_types import Judge, NotIndexed, failed, shown, unreadable
+from ._mask_types import Judge, NotIndexed, failed, later_inodes, shown, unreadable
 
 _NAMES: Final = (
     _inotify.IN_CREATE
@@ -45,6 +46,10 @@ class Walk:
         self, judge: Judge, known: Memory, foreign: Foreign, inotify: Inotify, entries_max: int
     ) -> None:
         self.needs_stat = bool(judge.inodes) or foreign.ids is not None
+        later = later_inodes(judge)
+        # Whether a hard link of what is forbidden is hidden as well: it may come at any time.
+        self.follows_links = later is not None
+        self._inodes = judge.inodes | (later or frozenset())
         self._judge = judge
         self._known = known
         self._foreign = foreign
@@ -57,6 +62,10 @@ class Walk:
     def begin(self, top: int, check: Callable[[], object]) -> None:
         """`top` is open on the folder from now on; the count of entries begins."""
         self._top, self._check = top, check
+        self._spent = 0
+
+    def spend_anew(self) -> None:
+        """The entries are gone through once more: the count of them begins anew."""
         self._spent = 0
 
     def spend(self) -> None:
@@ -92,6 +101,30 @@ class Walk:
             if error.errno in _mask_open.GONE:
                 raise Torn from None
             raise failed(error, inner) from None
+
+    def search(self, folder: Folder) -> None:
+        """Judge each name in a watched folder again, by what it is; raises as `open` does."""
+        fd = self.open(folder)
+        try:
+            self._listed(folder, folder.path, fd)
+        except OSError as error:
+            raise failed(error, folder.path) from None
+        finally:
+            os.close(fd)
+
+    def recount(self) -> None:
+        """Look whether a forbidden file has got another name during the first walk."""
+        for folder, name, inode in self._known.links.told():
+            try:
+                fd = _mask_open.open_beneath(self._top, join(folder.path, name), _mask_open.NAME)
+            except OSError:
+                continue  # What became of it is in the queue.
+            try:
+                found = os.fstat(fd)
+            finally:
+                os.close(fd)
+            if inode_of(found) == inode and found.st_nlink > 1:
+                self._known.links.sought.add(inode)
 
     def open(self, folder: Folder) -> int:
         """A descriptor of a watched folder.
@@ -154,10 +187,13 @@ class Walk:
     ) -> bool:
         """Whether a name is forbidden by what it is; notes whose it is."""
         if not stat.S_ISDIR(found.st_mode):
-            if (found.st_dev, found.st_ino) in self._judge.inodes:
+            if inode_of(found) in self._inodes:
                 self._known.unask(folder, name)
+                self._known.links.forget(folder, name)
                 return True
             if self._judge.asks_content(inner, name) and self._ask(folder, name, fd):
+                return True
+            if self.follows_links and self._known.links.is_other_name(folder, name, found):
                 return True
         self._foreign.note(join(inner, name), found)
         return False
@@ -178,6 +214,8 @@ class Walk:
                     has_environment = True
                 if forbids(inner, name):
                     self._known.mask(folder, name)
+                    if self.follows_links:
+                        self._tells(folder, name, fd)
                     continue
                 is_folder = entry.is_dir(follow_symlinks=False)
                 if is_folder:
@@ -190,6 +228,13 @@ class Walk:
                     self._known.mask(folder, name)
         folder.has_environment = folder.has_environment or has_environment
         return within
+
+    def _tells(self, folder: Folder, name: str, fd: int) -> None:
+        try:
+            found = os.stat(name, dir_fd=fd, follow_symlinks=False)
+        except OSError:
+            return  # It is gone, or in a folder that no jail of ours can search.
+        self._known.links.tells(folder, name, found)
 
     def _opened(self, folder: Folder) -> int | None:
         path, parent = folder.path, folder.parent
@@ -267,7 +312,10 @@ class Walk:
                 return False
             self._known.make_room()
             self._known.ask(folder, name, self._inotify.watch(file, _CONTENT))
-            return self._judge.forbids_content(file)
+            is_forbidden = self._judge.forbids_content(file)
+            if is_forbidden and self.follows_links:
+                self._known.links.tells(folder, name, os.fstat(file))
+            return is_forbidden
         except OSError as error:
             if error.filename == "inotify_add_watch":
                 raise

@@ -66,6 +66,9 @@ class Layer:
     owner: tuple[int, int]
     """User and group id on disk for any other."""
     marker: Marker
+    groups: frozenset[int] | None = None
+    """Where the jail had no ids but the supervisor's own: the groups that it may give a file. A
+    changed name keeps the group that it had, where that is one of them. None where ids tell."""
     masks: frozenset[str]
     """The names that the mask layer hid, as paths from the workspace."""
 

@@ -240,6 +240,8 @@ class Walk:
     ) -> None:
         """What the layer has under this name, that is no whiteout."""
         after = self._entry(one, layer_fd, found)
+        if before is not None and before.gid in (self._layer.groups or ()):
+            after = replace(after, gid=before.gid)
         if after.kind == "device":
             raise Unusable("device", "a device node")
         if after.kind == "socket":

@@ -128,6 +128,19 @@ class MaskIndex:
             else:
                 await self._wait(self._tree.inotify.fd)
 
+    async def news(self, masks: Masks) -> str | None:
+        """What `changed` would return by now; None where it would still wait.
+
+        Raises:
+            trio.ClosedResourceError: after `close`.
+        """
+        async with self._turn:
+            if self._is_closed:
+                raise trio.ClosedResourceError(_CLOSED)
+            if self._tree is not None and not self._tree.is_quiet():
+                await self._in_thread(self._catch_up)
+        return self._news.since(masks.generation, frozenset(masks.paths))
+
     def close(self) -> None:
         """Give back every descriptor and watch; who waits in `changed` gets a Doubt."""
         self._is_closed = True

@@ -52,10 +52,11 @@ _FILES = {
 class Tree:
     """A detached copy of a host tree, and where the jail will see it."""
 
-    def __init__(self, path: str, fd: int, *, is_folder: bool) -> None:
+    def __init__(self, path: str, fd: int, *, is_folder: bool, is_writable: bool = True) -> None:
         self.path = path
         self.fd = fd
         self.is_folder = is_folder
+        self.is_writable = is_writable
         # What ids on disk the jail's host ids stand for, where it has ids of its own.
         self.owners: dict[str, Any] = {}
 
@@ -86,7 +87,8 @@ def open_tree(entry: dict[str, Any], base: int | None) -> Tree | None:
             owners = _map_owners(fd, source, entry, base)
     finally:
         os.close(source)
-    tree = Tree(path, fd, is_folder=stat.S_ISDIR(found.st_mode))
+    is_folder = stat.S_ISDIR(found.st_mode)
+    tree = Tree(path, fd, is_folder=is_folder, is_writable=entry["writable"])
     tree.owners = owners
     return tree
 
@@ -225,6 +227,8 @@ def build(config: dict[str, Any], trees: Sequence[Tree]) -> tuple[int, dict[str,
         plain = [tree for tree in trees if tree.path not in {one.path for one in layered}]
         laid = [Tree(one.path, one.fd, is_folder=True) for one in layered]
         for tree in sorted([*plain, *laid, *private, *devices], key=lambda t: t.path.split("/")):
+            if not tree.is_writable and any(tree.path.startswith(f"{o.path}/") for o in laid):
+                _fix(top, tree)
             target = _place(top, tree, ours)
             syscalls.move_tree(tree.fd, target)
             os.close(target)
@@ -239,6 +243,21 @@ def build(config: dict[str, Any], trees: Sequence[Tree]) -> tuple[int, dict[str,
     owners = {tree.path: tree.owners for tree in trees}
     kept = ((one.upper, owners[one.path]) for one in layered if one.upper is not None)
     return next(kept, None)
+
+
+def _fix(top: str, tree: Tree) -> None:
+    """Take what has to stay read-only in a layered folder from its overlay, not from the host.
+
+    What is masked in it stays so; and what stands there for the jail is what it would see.
+    """
+    seen = syscalls.open_exactly(top + tree.path)
+    try:
+        os.close(tree.fd)
+        tree.fd = syscalls.clone_tree(seen)
+        safe = syscalls.MOUNT_ATTR_NOSUID | syscalls.MOUNT_ATTR_NODEV
+        syscalls.set_tree(tree.fd, safe | syscalls.MOUNT_ATTR_RDONLY)
+    finally:
+        os.close(seen)
 
 
 def _open_device(name: str) -> Tree:

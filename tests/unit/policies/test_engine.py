@@ -143,6 +143,27 @@ def test_every_reason_is_listed_also_behind_a_deny() -> None:
     ]
 
 
+def test_a_write_that_asks_is_put_off_where_its_effect_is_judged() -> None:
+    """Twice the same question teaches a person to say yes; and the first one shows no diff."""
+    now = decided(paths=(ASKS,))
+    later = decided(paths=(ASKS,), judged_after=True)
+    assert (now.outcome, now.level, codes(now)[0]) == (Outcome.ASK, 3, "path_write_asks")
+    assert (later.outcome, later.level) == (Outcome.ALLOW, 0)
+    assert codes(later)[0] == "path_write_judged"
+    assert "before it is kept" in later.reasons[0].text
+
+
+def test_what_is_not_judged_later_asks_at_once() -> None:
+    """A granted folder has no transaction, and a read has happened when it is over."""
+    granted = dataclasses.replace(ASKS, folder="/srv/out")
+    assert decided(paths=(granted,), judged_after=True).level == 3
+    reads = verdict("path_read_asks", asks=True)
+    assert decided(paths=(ASKS, reads), judged_after=True).level == 3
+    links = verdict("path_many_links", asks=True)
+    assert decided(paths=(links,), judged_after=True).level == 3
+    assert decided(paths=(SECRET,), judged_after=True).outcome is Outcome.DENY
+
+
 def test_a_refusal_says_what_would_help_where_something_would() -> None:
     """A model that is told only no tries again with the same path."""
     assert decided(paths=(OUTSIDE,)).remedy == (
