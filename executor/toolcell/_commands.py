@@ -272,4 +272,11 @@ def _delivered(result: ToolResult, flags: Flags) -> int:
         print_json(result.to_json())
     else:
         show_result(result, verbose=flags.verbose)
+        if (
+            flags.review
+            and result.effects is not None
+            and not result.effects.paths
+            and result.success
+        ):
+            say("nothing was changed, so there was nothing to review")
     return run_code(result)

@@ -1,8 +1,7 @@
 """What a call did to its workspace: held back, judged, reviewed where asked, then kept or dropped.
 
-A transaction begins before the jail starts: what is masked is looked up, and the time is noted
-after which a change below is somebody else's. It ends after the run: nothing is kept that was not
-judged, and nothing of a call that failed.
+A transaction begins before the jail starts, with what is masked. It ends after the run: nothing
+is kept that was not judged, and nothing of a call that failed.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ from toolcell.results import (
 from toolcell_policies import Decision, Outcome
 from toolcell_sandbox._child.syscalls import open_exactly
 from toolcell_sandbox.changeset import ChangeSet
-from toolcell_sandbox.commit import Failed, Leftover, Place, Recovered, commit, settle_marker
+from toolcell_sandbox.commit import Failed, Leftover, Place, Recovered, commit
 from toolcell_sandbox.outcome import Upper
 from toolcell_sandbox.recovery import recover
 from toolcell_sandbox.spec import JailSpec
@@ -69,10 +68,9 @@ _UNSEEN: Final = "nobody could be shown the changes, so nothing was kept"
 class Transaction:
     """One call's hold on its workspace, from before its jail starts until it is concluded."""
 
-    def __init__(self, spec: JailSpec, marker: Marker, hidden: Hidden) -> None:
+    def __init__(self, spec: JailSpec, hidden: Hidden) -> None:
         self.spec = spec
         self.hidden = hidden
-        self._marker = marker
         self._upper: Upper | None = None
 
     @property
@@ -96,7 +94,7 @@ class Transaction:
             gids=upper.gids,
             owner=upper.owner or (os.geteuid(), os.getegid()),
             groups=frozenset((os.getegid(), *os.getgroups())) if upper.owner is None else None,
-            marker=self._marker,
+            marker=Marker(realtime_ns=upper.mounted_ns[0], boottime_ns=upper.mounted_ns[1]),
             masks=frozenset(self.spec.masks.get(self.spec.workspace or "", ())),
         )
 
@@ -171,9 +169,7 @@ class Transactions:
             return hidden
         if spec.workspace_mode in ("transaction", "read_only"):
             await self.start()
-        if spec.workspace_mode == "transaction":
-            await trio.to_thread.run_sync(settle_marker, self._place)
-        return Transaction(dataclasses.replace(spec, masks=hidden.masks), Marker.now(), hidden)
+        return Transaction(dataclasses.replace(spec, masks=hidden.masks), hidden)
 
     async def conclude(
         self,

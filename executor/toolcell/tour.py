@@ -149,6 +149,8 @@ async def _taken(held: ExitStack) -> Taken:
     _copy_some(os.getcwd(), copy)
     planted = secrets.token_hex(16)
     _probes.write(secret, planted)
+    os.mkdir(os.path.join(copy, "conf"))
+    _probes.write(os.path.join(copy, "conf", ".env"), planted)
     listener = held.enter_context(socket.create_server(("127.0.0.1", 0)))
     listener.setblocking(False)
     try:
@@ -303,6 +305,20 @@ def hostile_calls(secret: str, planted: str, port: int) -> list[Stop]:
             ends_as="protocol_error",
             by="result channel (one frame, then exit 0)",
             holds=lambda result: result.output is None,
+        ),
+        Stop(
+            tool="delete_everything",
+            does="deletes the workspace",
+            ends_as="effects_refused",
+            by="writes_transactional",
+            holds=lambda result: result.files_changed == (),
+        ),
+        Stop(
+            tool="plant_a_key",
+            does="gives itself a way in",
+            ends_as="effects_refused",
+            by="writes_transactional",
+            holds=lambda result: result.files_changed == (),
         ),
     ]
 

@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from contextlib import ExitStack
 from dataclasses import asdict
 from typing import Any
@@ -115,9 +116,11 @@ class Launch:
             return None  # It ended before its root was built.
         if not fds:
             return None
-        owners = json.loads(told)
+        found = json.loads(told)
+        owners = found["owners"]
         return Upper(
             fd=fds[0],
+            mounted_ns=(found["marker"][0], found["marker"][1]),
             owner=tuple(owners["owner"]) if owners else None,
             uids={int(host): disk for host, disk in owners.get("uids", {}).items()},
             gids={int(host): disk for host, disk in owners.get("gids", {}).items()},
@@ -280,6 +283,7 @@ def _configuration(
         told = {"kind": "python", **asdict(handler)}
     return {
         "supervisor_pid": os.getpid(),
+        "begun_ns": time.time_ns(),
         "fds": fds,
         "system": host.SYSTEM_FOLDERS,
         "mounts": list(mounts.values()),

@@ -66,6 +66,9 @@ class Upper:
     """
 
     fd: int
+    mounted_ns: tuple[int, int]
+    """When the jail's first process could look at the workspace: the clock that file systems
+    stamp with (CLOCK_REALTIME_COARSE), and the same moment by CLOCK_BOOTTIME."""
     owner: tuple[int, int] | None = None
     uids: Mapping[int, int] = field(default_factory=dict)
     gids: Mapping[int, int] = field(default_factory=dict)

@@ -146,6 +146,54 @@ def test_no_does_not_run_and_tells_why(start: Start, workspace: Path) -> None:
     assert not (workspace / "a.txt").exists()
 
 
+def test_what_would_go_is_shown_before_it_is_kept_and_no_leaves_all(
+    start: Start, workspace: Path
+) -> None:
+    """Who said yes to the command has not said yes to what it came to."""
+    (workspace / "folder").mkdir()
+    (workspace / "folder" / "deep.txt").write_text("deep\n")
+    (workspace / "a.txt").write_text("one\n")
+    terminal = start("run", "shell", '{"command":"rm -rf ./*"}', "--yes", "--review")
+    shown = terminal.until("Keep it?")
+    for part in ("3 deleted", "- a.txt", "- folder", "- folder/deep.txt", "-one"):
+        assert part in shown
+    terminal.types("n\n")
+    assert terminal.ends() == 4
+    assert "effects_rejected" in terminal.seen
+    assert (workspace / "folder" / "deep.txt").read_text() == "deep\n"
+    assert (workspace / "a.txt").read_text() == "one\n"
+
+
+def test_a_yes_after_the_run_keeps_it(start: Start, workspace: Path) -> None:
+    """The other half of the promise."""
+    (workspace / "a.txt").write_text("one\n")
+    terminal = start("run", "shell", "command=rm a.txt; echo two > b.txt", "--yes", "--review")
+    terminal.until("Keep it?")
+    terminal.types("y\n")
+    assert terminal.ends() == 0
+    assert not (workspace / "a.txt").exists()
+    assert (workspace / "b.txt").read_text() == "two\n"
+
+
+def test_a_call_that_changed_nothing_is_not_asked_about(start: Start) -> None:
+    """A question about nothing teaches a person to say yes."""
+    terminal = start("run", "shell", "command=rm -rf .", "--yes", "--review")
+    assert terminal.ends() == 0
+    assert "nothing was changed" in terminal.seen
+    assert "Keep it?" not in terminal.seen
+
+
+def test_a_diff_cannot_act_on_the_terminal_that_it_is_shown_on(start: Start) -> None:
+    """It is what a hostile tool wrote, word for word."""
+    command = r"printf 'a\033]0;owned\007b\n' > 'evil.txt'"
+    terminal = start("run", "shell", f"command={command}", "--yes", "--review")
+    shown = terminal.until("Keep it?")
+    assert "\x1b]0;" not in shown
+    assert r"\x1b]0;owned\x07" in shown
+    terminal.types("n\n")
+    assert terminal.ends() == 4
+
+
 def test_stop_proposes_to_end_the_agent(start: Start) -> None:
     """A person who says stop does not want the next question."""
     terminal = start("run", "shell", "command=true", "--json")

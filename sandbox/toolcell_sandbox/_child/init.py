@@ -10,6 +10,7 @@ from __future__ import annotations
 import _socket
 import os
 import signal
+import time
 
 from . import mounts, reaper, syscalls, worker
 from .report import Report, StageFailed, stage
@@ -61,7 +62,8 @@ def main(
 def _hand_over(config: dict[str, Any], upper: tuple[int, dict[str, Any]] | None) -> None:
     """Give the supervisor the layer that takes the workspace's changes, before anybody writes.
 
-    Its file system lives as long as a descriptor of it, also after this namespace.
+    Its file system lives as long as a descriptor of it, also after this namespace. With it goes
+    the time from which on a change of the real workspace may be one that the jail did not see.
     """
     if upper is None:
         return
@@ -70,9 +72,30 @@ def _hand_over(config: dict[str, Any], upper: tuple[int, dict[str, Any]] | None)
     fd, owners = upper
     with stage("writes_transactional", "hand over"):
         link = _socket.socket(fileno=config["fds"]["layer"])
-        syscalls.send_fd(link, fd, json.dumps(owners).encode())
+        told = {"owners": owners, "marker": _marker(config["begun_ns"])}
+        syscalls.send_fd(link, fd, json.dumps(told).encode())
         link.close()
         os.close(fd)
+
+
+def _marker(begun_ns: int) -> tuple[int, int]:
+    """Now, by the clock that file systems stamp with, and by the one that nobody sets.
+
+    That clock ticks every 1 to 10 ms (clock_gettime(2), CLOCK_REALTIME_COARSE): waits until it
+    has passed `begun_ns`, so that whatever was changed before the call is stamped earlier.
+    """
+    until_ns = time.monotonic_ns() + TICK_NS_MAX
+    while (now_ns := time.clock_gettime_ns(_REALTIME_COARSE)) <= begun_ns:
+        if time.monotonic_ns() > until_ns:
+            break  # The clock was set back: what lies before looks younger, and is a conflict.
+        time.sleep(0.0005)
+    ahead_ns = time.time_ns() - time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+    return now_ns, now_ns - ahead_ns
+
+
+TICK_NS_MAX = 50_000_000
+_REALTIME_COARSE = 5
+"""include/uapi/linux/time.h"""
 
 
 def _own_names(config: dict[str, Any]) -> None:
