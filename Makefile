@@ -7,14 +7,15 @@ export PYTHON
 # For example: make test ARGS="tests/unit -x"
 ARGS ?=
 
-.PHONY: bench containment help run test lint format types contracts wheel check clean install install-dev
+.PHONY: bench containment soak help run test lint format types contracts wheel check clean install install-dev
 
 help:
 	@echo "make run        install into .venv, then a tour: real calls, hostile calls, how each ended"
 	@echo "make test       install the tools for development too, then run the tests (ARGS=...)"
 	@echo "make check      all that CI asks: lint types contracts test wheel"
 	@echo "make containment  the whole matrix of attacks; as root, once more as a user without rights"
-	@echo "make bench      how late a killed call returns, with 16 of them running"
+	@echo "make bench      how late a killed call returns; what a transaction costs by size of the tree"
+	@echo "make soak       transactions killed at 300 random points, each found whole again"
 	@echo "make format     let ruff lay out the code"
 	@echo "make clean      remove what these made"
 
@@ -49,6 +50,10 @@ contracts: install-dev
 
 bench: install-dev
 	$(VENV)/bin/python tests/bench/kill.py $(ARGS)
+	$(VENV)/bin/python tests/bench/transactions.py
+
+soak: install-dev
+	$(VENV)/bin/python tests/soak/transactions.py --kills 300 $(ARGS)
 
 wheel: install-dev
 	rm -rf dist

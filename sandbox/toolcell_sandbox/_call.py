@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import functools
 import json
-import os
 import time
 from collections.abc import AsyncIterable, Awaitable, Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -20,6 +19,7 @@ from typing import Any, Literal
 import trio
 
 from . import cgroup, offers, watch
+from ._pipes import read_to_end, write_all
 from .capture import Capture
 from .contained import Contained
 from .decode import BrokenRule, FrameReader
@@ -35,11 +35,9 @@ DRAIN_S = 2.0
 """How long streams may stay open after the whole tree has ended."""
 REAP_S = 10.0
 """How long a killed tree may take to be gone before the launcher is killed as well."""
-CHUNK_BYTES = 1 << 16
 THREAD_DECODE_BYTES = 1 << 17
 
 Sink = Callable[[Literal["stdout", "stderr"], bytes], Awaitable[None]]
-_Sink = Callable[[bytes], Awaitable[None]]
 Alarm = Callable[[], Awaitable[Mapping[str, Any]]]
 """Returns when a guarantee is broken from outside: its name, `cause`, and no stage of a jail's."""
 
@@ -325,7 +323,7 @@ class _Jail:
     ) -> None:
         passed = None if sink is None else functools.partial(self._pass_on, sink, name)
         try:
-            await _read_to_end(self._launch.ends[name], capture.feed, passed)
+            await read_to_end(self._launch.ends[name], capture.feed, passed)
         except BrokenPipeError:
             # The sink's reader is gone: let the handler's next write tell it so, by SIGPIPE.
             self._launch.close(name)
@@ -340,10 +338,10 @@ class _Jail:
             self._in_sink -= 1
 
     async def _read_frame(self) -> None:
-        await _read_to_end(self._launch.ends["result"], self._frame.feed)
+        await read_to_end(self._launch.ends["result"], self._frame.feed)
 
     async def _read_reports(self) -> None:
-        await _read_to_end(self._launch.ends["report"], self._take_report)
+        await read_to_end(self._launch.ends["report"], self._take_report)
 
     def _take_report(self, chunk: bytes) -> None:
         *lines, self._half_line = (self._half_line + chunk).split(b"\n")
@@ -363,7 +361,7 @@ class _Jail:
         fd, left = self._launch.ends["stdin"], self._spec.limits.stdin_bytes
         try:
             if isinstance(stdin, bytes):
-                await _write_all(fd, stdin)
+                await write_all(fd, stdin)
             else:
                 async for part in stdin:
                     left -= len(part)
@@ -371,7 +369,7 @@ class _Jail:
                         self.stdin_overflowed = True
                         self._kill("cancelled")
                         return
-                    await _write_all(fd, part)
+                    await write_all(fd, part)
         except BrokenPipeError:
             pass
         finally:
@@ -477,32 +475,3 @@ class _Jail:
             peak_memory_bytes=peak,
             memory_from=source,
         )
-
-
-async def _read_to_end(fd: int, take: Callable[[bytes], None], sink: _Sink | None = None) -> None:
-    """Hand on what comes through a non-blocking pipe, until its end."""
-    reads = 0
-    while True:
-        try:
-            chunk = os.read(fd, CHUNK_BYTES)
-        except BlockingIOError:
-            await trio.lowlevel.wait_readable(fd)
-            continue
-        if not chunk:
-            return
-        take(chunk)
-        if sink is not None:
-            await sink(chunk)
-        reads += 1
-        if reads % 16 == 0:
-            # A flood must not keep the deadline from being looked at.
-            await trio.lowlevel.checkpoint()
-
-
-async def _write_all(fd: int, data: bytes | memoryview) -> None:
-    view = memoryview(data)
-    while view:
-        try:
-            view = view[os.write(fd, view[:CHUNK_BYTES]) :]
-        except BlockingIOError:
-            await trio.lowlevel.wait_writable(fd)

@@ -233,3 +233,17 @@ def test_a_spec_grants_nothing_by_default() -> None:
     assert (spec.workspace, spec.workspace_mode, spec.mounts) == (None, "read_only", ())
     assert dict(spec.env) == base_environment()
     assert PythonHandler(module="m", qualname="f").sys_path == ()
+
+
+@pytest.mark.parametrize("path", ["", "/abs", "a//b", "../up", "a/..", "./a", "a\0b"])
+def test_a_mask_that_leads_out_of_its_folder_is_refused(path: str) -> None:
+    """It would put a whiteout where nobody asked for one, or none where somebody did."""
+    with pytest.raises(ValueError, match="could be masked"):
+        JailSpec(workspace="/w", masks={"/w": ("a/.env", path)})
+    assert JailSpec(workspace="/w", masks={"/w": ("a/.env",)}).masks == {"/w": ("a/.env",)}
+
+
+def test_what_is_written_in_place_is_not_layered() -> None:
+    """It would be written to a layer that nobody keeps."""
+    with pytest.raises(ValueError, match="in place"):
+        Mount(path="/srv", writable=True, layered=True)
