@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, cast, get_args
 
-from toolcell._git_identity import git_environment
+from toolcell._git_identity import git_settings
 from toolcell.confinement import writes
 from toolcell.folders import Folders
 from toolcell.tools import Tool
@@ -40,7 +40,7 @@ class Choices:
     env: Mapping[str, str]
     waive: tuple[str, ...]
     git: Mapping[str, str]
-    """The person's name for git, where they have one; `env` comes before it."""
+    """Settings for git: the person's name, where they have one; `env` comes before them."""
 
     @property
     def environment(self) -> dict[str, str]:
@@ -146,7 +146,7 @@ def choices_of(
         folders=folders,
         env=env,
         waive=tuple(name for name in GUARANTEES if name in given),
-        git=git_environment(),
+        git=git_settings(),
     )
     if made.waive:
         _log.warning("%s", waiver_warning(made.waive))

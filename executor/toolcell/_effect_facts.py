@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import os
 import posixpath
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from toolcell._effect_ignored import Ignored
-from toolcell._effect_view import READ_BYTES_MAX, View
+from toolcell._effect_view import READ_BYTES_MAX, View, digest_beneath
 from toolcell._protected import Protected
 from toolcell_policies import Effect, changed_git_keys, follow_link, runs_a_command
+from toolcell_policies.effects import DELETED_MAX, LOST_BYTES_MAX
 from toolcell_sandbox.changeset import Change, ChangeSet
 
 _KEY_MARK: Final = b"PRIVATE KEY-----"
@@ -27,6 +28,7 @@ _ENVIRONMENT: Final = "pyvenv.cfg"
 _ORDERS: Final = ("config", "config.worktree", "hooks", "info", "modules", "worktrees")
 _MARKS: Final = frozenset({"HEAD", "objects", "refs", "commondir"})
 _TOP_ENTRIES_MAX: Final = 10_000
+_MOVABLE: Final = ("file", "symlink")
 
 
 def gather(
@@ -36,11 +38,16 @@ def gather(
 
     `layer_fd` is the folder that holds what the call wrote, `workspace_fd` the real workspace,
     whose path without links is `workspace`. Nothing in either is followed, and only regular files
-    are read, at most 64 KiB of each. Never raises, whatever lies there.
+    are read, at most 64 KiB of each; where more files are gone than may go unasked, these and the
+    new ones of their sizes are read whole. Never raises, whatever lies there.
     """
     view = View(changes, layer_fd=layer_fd, workspace_fd=workspace_fd)
     gatherer = _Gatherer(view, workspace.rstrip("/"), protected)
-    return tuple(gatherer.effect(change) for change in changes.changes)
+    effects = tuple(gatherer.effect(change) for change in changes.changes)
+    moved = gatherer.moved(effects)
+    return tuple(
+        replace(one, moved_to=moved[one.path]) if one.path in moved else one for one in effects
+    )
 
 
 def top_entries(workspace_fd: int) -> tuple[str, ...]:
@@ -113,6 +120,38 @@ class _Gatherer:
             pointer_holds=holds,
             holds_key=name.lower().endswith(".pem") and self._holds_key(change),
         )
+
+    def moved(self, effects: tuple[Effect, ...]) -> dict[str, str]:
+        """For each file and link that is gone, a new one that holds the same, each only once.
+
+        A folder from below is moved by copying it and deleting it: nothing of it is lost. Where
+        so few are gone that nobody would be asked, none is looked for.
+        """
+        gone = [one for one in effects if one.kind is None and one.before_kind in _MOVABLE]
+        lost_bytes = sum(one.before_size_bytes for one in gone)
+        if len(gone) <= DELETED_MAX and lost_bytes <= LOST_BYTES_MAX:
+            return {}
+        sizes = {one.before_size_bytes for one in gone}
+        came: dict[object, list[str]] = {}
+        for one in effects:
+            is_new = one.sort == "created" and one.kind in _MOVABLE and one.size_bytes in sizes
+            if not is_new or one.masked or self._ignored.is_ignored(one.path, is_folder=False):
+                continue
+            came.setdefault(self._content(one.path, is_after=True), []).append(one.path)
+        came.pop(None, None)
+        found: dict[str, str] = {}
+        for one in gone if came else ():
+            if not one.masked and (new := came.get(self._content(one.path, is_after=False))):
+                found[one.path] = new.pop()
+        return found
+
+    def _content(self, path: str, *, is_after: bool) -> object:
+        """What tells one file or link from any other; None where that cannot be had."""
+        change = self.view.changes[path]
+        side = change.after if is_after else change.before
+        if side is not None and side.target is not None:
+            return side.target
+        return digest_beneath(self.view.layer_fd if is_after else self.view.workspace_fd, path)
 
     def _repository(self, folder: str) -> str | None:
         waiting: list[str] = []

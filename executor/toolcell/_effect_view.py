@@ -6,6 +6,7 @@ of the top, over no link, and nothing but a regular file is read.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import stat
 from typing import Final
@@ -48,6 +49,23 @@ def read_beneath(top_fd: int, path: str, *, bytes_max: int = READ_BYTES_MAX) -> 
             return b"".join(parts)
         finally:
             os.close(fd)
+    except OSError:
+        return None
+    finally:
+        os.close(found)
+
+
+def digest_beneath(top_fd: int, path: str) -> bytes | None:
+    """The SHA-256 of a regular file; None where there is none, or it cannot be read."""
+    try:
+        found = open_beneath(top_fd, path, os.O_PATH | os.O_NOFOLLOW)
+    except (OSError, ValueError):
+        return None
+    try:
+        if not stat.S_ISREG(os.fstat(found).st_mode):
+            return None
+        with open(reopen(found), "rb") as file:
+            return hashlib.file_digest(file, "sha256").digest()
     except OSError:
         return None
     finally:

@@ -30,6 +30,21 @@ def git_environment() -> Mapping[str, str]:
     return told
 
 
+def git_settings() -> Mapping[str, str]:
+    """`git_environment`, and that git should know a file by its size and time alone.
+
+    A file that is kept has another inode and ctime on disk than it had in its jail, and as root
+    another owner. By these git would take it for changed in the next call, until it looked into
+    it; some commands refuse instead, `git merge --abort` for one (core.checkStat in git-config(1)).
+    """
+    told = dict(git_environment())
+    count = int(told.get("GIT_CONFIG_COUNT", "0"))
+    told["GIT_CONFIG_COUNT"] = str(count + 1)
+    told[f"GIT_CONFIG_KEY_{count}"] = "core.checkstat"
+    told[f"GIT_CONFIG_VALUE_{count}"] = "minimal"
+    return told
+
+
 def _values(path: str) -> dict[str, str]:
     content = b""
     with contextlib.suppress(OSError):

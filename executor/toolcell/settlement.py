@@ -19,6 +19,8 @@ from toolcell_sandbox.failures import Exception as RaisedException
 from toolcell_sandbox.outcome import Receipt
 
 PYTHON_TOOL = "toolcell.builtin.python"
+HINTED_CHARS = 2_000
+"""How much of a failed command's standard output is looked at for what a hint answers."""
 
 
 def refused(
@@ -87,7 +89,10 @@ def settle(
     else:
         streams = _streams_text(outcome)
         content = f"{streams}\n{_error_text(failure)}".strip() if streams else _error_text(failure)
-    said = outcome.stderr.text() if _shows_streams(tool) else getattr(failure, "message", "")
+    said = getattr(failure, "message", "")
+    if _shows_streams(tool):
+        last = outcome.stdout.text()[-HINTED_CHARS:] if outcome.exit_code else ""
+        said = f"{last}\n{outcome.stderr.text()}\n{said}"
     content = "\n".join([content, *(f"hint: {hint}" for hint in hints(said))])
     return ToolResult(
         call_id=call.call_id,

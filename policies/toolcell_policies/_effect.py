@@ -69,6 +69,8 @@ class Effect:
     pointer_holds: bool = False
     # Whether a *.pem holds a private key, or held one.
     holds_key: bool = False
+    # Of a file or link that is gone: a name that this call created, which holds the very same.
+    moved_to: str | None = None
 
     def __post_init__(self) -> None:
         if self.kind is None and self.before_kind is None:

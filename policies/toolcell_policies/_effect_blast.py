@@ -30,13 +30,15 @@ def blast_radius(effects: Sequence[Effect], top_entries: Iterable[str]) -> Reaso
 
     Counted are files and links, not folders, that were there before: over 100 deleted, over 1,000
     changed, over 256 MiB in them, or every name at the top gone where there was more than one.
-    Trees that tools made, caches and ignored files do not count, nor what git packs together.
+    Trees that tools made, caches and ignored files do not count, nor what git packs together, nor
+    what only has another name, unless it went where the next call could delete it uncounted.
     """
     packed: set[str | None] = {
         one.repository
         for one in effects
         if one.sort == "created" and one.repository is not None and one.path.endswith(".pack")
     }
+    moved = _moved(effects)
     deleted = changed = lost_bytes = 0
     gone: set[str] = set()
     for one in effects:
@@ -45,6 +47,8 @@ def blast_radius(effects: Sequence[Effect], top_entries: Iterable[str]) -> Reaso
         if one.kind is None and "/" not in one.path:
             gone.add(one.path)
         if one.before_kind == "folder" or one.is_same or _is_made_again(one, packed):
+            continue
+        if one.path in moved:
             continue
         deleted += one.kind is None
         changed += one.kind is not None
@@ -63,6 +67,21 @@ def blast_radius(effects: Sequence[Effect], top_entries: Iterable[str]) -> Reaso
     if not found:
         return None
     return Reason(code="blast_radius", text=f"a person has to agree to so much: {', '.join(found)}")
+
+
+def _moved(effects: Sequence[Effect]) -> set[str]:
+    """The names that are gone while a new one that counts, each only once, holds the same."""
+    kept = {
+        one.path
+        for one in effects
+        if one.sort == "created" and one.repository is None and not _is_made_again(one, set())
+    }
+    found = set()
+    for one in effects:
+        if one.kind is None and one.moved_to in kept:
+            kept.remove(one.moved_to)
+            found.add(one.path)
+    return found
 
 
 def _is_made_again(effect: Effect, packed: set[str | None]) -> bool:

@@ -27,6 +27,8 @@ _HARMLESS: Final = frozenset(
         "core.safecrlf",
         "core.quotepath",
         "core.abbrev",
+        "core.sparsecheckout",
+        "core.sparsecheckoutcone",
         "branch.*.remote",
         "branch.*.merge",
         "branch.*.rebase",
@@ -51,9 +53,14 @@ _HARMLESS: Final = frozenset(
         "push.autosetupremote",
         "fetch.prune",
         "merge.conflictstyle",
+        "merge.ff",
+        "diff.algorithm",
+        "rebase.autosquash",
+        "rebase.autostash",
         "rerere.enabled",
         "color.ui",
         "gc.auto",
+        "index.sparse",
     }
 )
 _HARMLESS_SECTIONS: Final = ("user.", "advice.")

@@ -32,7 +32,7 @@ from ._effect import (
     EffectVerdicts,
     told,
 )
-from ._effect_blast import blast_radius
+from ._effect_blast import DELETED_MAX, LOST_BYTES_MAX, blast_radius
 from ._effect_git import git_question
 from ._effect_links import Trail, follow_link
 from ._effect_rules import RuleFinder
@@ -43,6 +43,8 @@ from .sensitive import Protection, SensitiveRule
 
 __all__ = [
     "COMPONENTS_MAX",
+    "DELETED_MAX",
+    "LOST_BYTES_MAX",
     "SYSTEM_FOLDERS",
     "Effect",
     "EffectGround",

@@ -22,6 +22,8 @@ _OURS: Final = ("user.overlay.", "trusted.overlay.")
 _ACL: Final = "system.posix_acl_access"
 _NEVER_CARRIED: Final = frozenset({"security.capability", "security.ima", "security.evm"})
 """What the kernel itself takes from a file whose content changes, or computes over it."""
+TOO_MUCH: Final = frozenset({errno.ENOSPC, errno.E2BIG, errno.ERANGE, errno.EOPNOTSUPP})
+"""What setxattr(2) answers where a file system has no room for an attribute, or keeps none."""
 
 
 def open_layer(layer: Folders, path: str, entry: Entry) -> int:
@@ -192,3 +194,9 @@ def not_ours_to_give(path: str, ids: tuple[int, int], workspace: str) -> Refusal
         f"{path!r} belongs to {' and '.join(whose)}, which only root can give to its new version. "
         f"As root: {helps}; or run toolcell as root.",
     )
+
+
+def attributes_do_not_fit(path: str) -> Refusal:
+    """A jail's own file system has room for more of them than ext4 has."""
+    text = "extended attributes that the workspace's file system has no room for; remove them"
+    return Refusal(path, f"{path!r} has {text}")

@@ -15,6 +15,7 @@ import base64
 import contextlib
 import json
 import os
+import re
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
@@ -23,6 +24,8 @@ Attributes = tuple[tuple[str, bytes | None, bytes | None], ...]
 """Name, value before, value after; None where there is none."""
 
 PREFIX: Final = ".toolcell-"
+TEMPORARY: Final = re.compile(r"\.toolcell-[0-9a-f]{16}-[0-9]+(-x)?")
+"""Every name that `Journal.temporary` and `Journal.doomed` give."""
 _NAME: Final = "journal"
 _NEW: Final = "journal.new"
 NAMES: Final = (_NAME, _NEW)

@@ -8,7 +8,7 @@ import stat
 from collections.abc import Callable
 from typing import Final
 
-from ._commit_copy import give_owner, not_ours_to_give
+from ._commit_copy import TOO_MUCH, attributes_do_not_fit, give_owner, not_ours_to_give
 from ._commit_folders import Folders, Gone
 from ._commit_journal import Journal, Operation
 from ._commit_kernel import (
@@ -183,7 +183,12 @@ def _change_folder(operation: Operation, held: int, workspace: str) -> None:
     missed = give_owner(here, found, (new.uid, new.gid))
     if missed is not None:
         raise not_ours_to_give(operation.path, missed, workspace)
-    set_attributes(here, operation, after=True)
+    try:
+        set_attributes(here, operation, after=True)
+    except OSError as error:
+        if error.errno in TOO_MUCH:
+            raise attributes_do_not_fit(operation.path) from None
+        raise
     if (old.mode, old.uid, old.gid) != (new.mode, new.uid, new.gid):
         wanted = new.mode | operation.held
         os.chmod(here, wanted)

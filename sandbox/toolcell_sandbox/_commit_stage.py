@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Mapping
 from typing import Final
 
 from ._commit_copy import (
+    TOO_MUCH,
+    attributes_do_not_fit,
     carry_attributes,
     copy_content,
     give_owner,
@@ -125,8 +128,7 @@ class Stage:
             fd = os.open(name, flags, 0o600, dir_fd=folder)
             try:
                 copy_content(source, fd, entry.size_bytes, self._check)
-                for key, value in user_attributes(source).items():
-                    os.setxattr(fd, key, value)
+                _set_attributes(fd, change.path, user_attributes(source))
                 replaces = change.before is not None and change.before.kind == "file"
                 if replaces:
                     self._carry(change.path, fd)
@@ -195,8 +197,7 @@ class Stage:
         fd = reopen(held, os.O_RDONLY | os.O_DIRECTORY)
         try:
             found = os.fstat(fd)
-            for key, value in self._layer_attributes(path).items():
-                os.setxattr(fd, key, value)
+            _set_attributes(fd, path, self._layer_attributes(path))
             give_owner(fd, found, (entry.uid, entry.gid), group=not inherits)
             os.fchmod(fd, entry.mode & 0o3777 | inherits)
             os.utime(fd, ns=(found.st_atime_ns, entry.mtime_ns))
@@ -251,6 +252,16 @@ def _after(change: Change) -> Entry:
     if change.after is None:
         raise ValueError(f"{change.path!r} is not to come")
     return change.after
+
+
+def _set_attributes(fd: int, path: str, attributes: Mapping[str, bytes]) -> None:
+    for name, value in attributes.items():
+        try:
+            os.setxattr(fd, name, value)
+        except OSError as error:
+            if error.errno in TOO_MUCH:
+                raise attributes_do_not_fit(path) from None
+            raise
 
 
 def _set_mtime(entry: Entry, found: os.stat_result, name: str, folder: int) -> None:

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from typing import Final
 
 from . import _inotify
+from ._commit_journal import TEMPORARY
 from ._inotify import Inotify
 from ._mask_folder import ENVIRONMENT, PACKAGES, Folder
 from ._mask_foreign import Foreign
@@ -269,7 +270,10 @@ class Tree:
             enters and child.wd is not None and self._walk.watch_at(name, fd) == child.wd
         ):
             self.known.drop(child)
-        if not (enters and folder.skips(name)):
+        # A commit's: what it holds was judged, under names that are not their own yet. It is
+        # looked at as what it comes to be; one that was there before we came is walked.
+        is_temporary = enters and TEMPORARY.fullmatch(name) is not None
+        if not (is_temporary or (enters and folder.skips(name))):
             self.known.take_up(folder, name)
         if found is None or is_masked or enters:
             self.known.unask(folder, name)
@@ -281,7 +285,9 @@ class Tree:
             self.known.mask(folder, name)
         else:
             self.known.unmask(folder, name)
-        if enters:
+        if is_temporary and name not in folder.within:
+            self.known.leave_out(folder, name)
+        elif enters:
             self._add(folder, name)
 
     def _set_environment(self, folder: Folder, *, is_there: bool) -> None:

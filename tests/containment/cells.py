@@ -32,7 +32,7 @@ from toolcell_sandbox import (
 )
 from toolcell_sandbox._cgroup_names import myself
 from toolcell_sandbox.host import EXECUTABLE, base_environment
-from toolcell_sandbox.spec import Isolation, Network, NetworkKind
+from toolcell_sandbox.spec import Isolation, Network, NetworkKind, WorkspaceMode
 
 from .grounds import Ground, with_effects
 from .probes import PROBES
@@ -61,12 +61,19 @@ class Cell:
     without: tuple[str, ...] = ()
     waive: tuple[str, ...] = ()
     network: NetworkKind = "none"
+    mode: WorkspaceMode | None = None
+    """Of the workspace; None for what a tool that writes gets by default."""
     label: str = ""
 
     @property
     def title(self) -> str:
         """Short, for a test's id."""
-        return self.label or f"{self.level}-{self.kind}"
+        return self.label or "-".join(filter(None, (self.level, self.kind, self.mode)))
+
+    @property
+    def workspace_mode(self) -> WorkspaceMode:
+        """The mode, with the default."""
+        return self.mode or ("direct" if self.level == "container" else "transaction")
 
 
 CELLS = tuple(
@@ -74,7 +81,14 @@ CELLS = tuple(
     for level in LEVELS
     for kind in KINDS
     if IS_FULL or level != "hardened"
+) + tuple(
+    Cell(kind=kind, mode=mode)
+    for mode in ("read_only", "direct")
+    for kind in KINDS
+    if kind != "builtin" or mode == "direct"
 )
+"""Read-only, what is tried in the workspace cannot be: what leads out of it has to be shut too.
+A built-in `shell` is a writer, and is asked about by that name in its default mode."""
 
 ABLATIONS = (
     Cell(label="all layers"),
@@ -82,16 +96,20 @@ ABLATIONS = (
     Cell(label="seccomp", waive=SECCOMP),
     Cell(label="network namespace", network="host"),
     Cell(label="network namespace, Landlock", without=LANDLOCK, waive=IPC, network="host"),
+    Cell(label="overlay", mode="direct"),
+    Cell(label="overlay, seccomp", mode="direct", waive=SECCOMP),
     Cell(label="IPC namespace", without=("ipc_namespace",), waive=IPC),
     Cell(
         label="all of these",
         without=(*LANDLOCK, "ipc_namespace", "network_namespace"),
         waive=(*SECCOMP, *IPC),
         network="host",
+        mode="direct",
     ),
 )
-"""Layers that can be off. Without its mount and pid namespaces there is no jail; at `container`
-none without Landlock, and none without the filter that keeps its tree together."""
+"""Layers that can be off; the overlay is, by mode `direct`. Without its mount and pid namespaces
+there is no jail; at `container` none without Landlock, and none without the filter that keeps its
+tree together."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,7 +126,7 @@ def spec_of(ground: Ground, cell: Cell, **limits: Any) -> JailSpec:
     """A writable workspace, and the probes to read beside it."""
     return JailSpec(
         workspace=str(ground.workspace),
-        workspace_mode="direct",
+        workspace_mode=cell.workspace_mode,
         mounts=(Mount(path=str(ground.granted), owned=True),),
         env=base_environment(),
         limits=Limits(**({"wall_s": 100, "head_bytes": 1 << 20} | limits)),
@@ -178,6 +196,7 @@ async def _by_builtin(
         state_dir=ground.folder / "state",
         approver=unsafe_approve_all,
         isolation=cell.level,
+        workspace_mode=cell.mode,
         limits=Limits(wall_s=100, head_bytes=1 << 20),
     ) as box:
         command = f"exec {EXECUTABLE} -I -S {script}"

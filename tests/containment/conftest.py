@@ -20,7 +20,7 @@ import pytest
 import trio
 
 from toolcell import Executor
-from toolcell.approval import unsafe_approve_all
+from toolcell.approval import Approver, unsafe_approve_all
 from toolcell_sandbox import (
     CommandHandler,
     JailOutcome,
@@ -30,7 +30,7 @@ from toolcell_sandbox import (
     run_in_jail,
 )
 from toolcell_sandbox.host import EXECUTABLE, base_environment
-from toolcell_sandbox.spec import Isolation
+from toolcell_sandbox.spec import Isolation, WorkspaceMode
 
 from .cells import IS_FULL, KINDS, LEVELS, Controls, Left
 
@@ -64,13 +64,18 @@ class Cage:
         self.victims = 0
         self._count = 0
 
+    @property
+    def mode(self) -> WorkspaceMode:
+        """What a tool that writes gets of the workspace, by default."""
+        return "direct" if self.level == "container" else "transaction"
+
     def spec(
-        self, *, writable: bool = True, waive: tuple[str, ...] = (), **limits: Any
+        self, *, mode: WorkspaceMode | None = None, waive: tuple[str, ...] = (), **limits: Any
     ) -> JailSpec:
-        """A jail of this level on the workspace."""
+        """A jail of this level on the workspace, in the mode that is the default for writers."""
         return JailSpec(
             workspace=str(self.workspace),
-            workspace_mode="direct" if writable else "read_only",
+            workspace_mode=mode or self.mode,
             env=base_environment(),
             limits=Limits(**({"wall_s": 60} | limits)),
             isolation=self.level,
@@ -138,12 +143,14 @@ class Cage:
             wall_s=time.monotonic() - started,
         )
 
-    def executor(self, waive: tuple[str, ...] = (), **limits: Any) -> Executor:
+    def executor(
+        self, waive: tuple[str, ...] = (), approver: Approver = unsafe_approve_all, **limits: Any
+    ) -> Executor:
         """An executor of this level whose approver says yes."""
         return Executor(
             workspace=self.workspace,
             state_dir=self.folder / "state",
-            approver=unsafe_approve_all,
+            approver=approver,
             isolation=self.level,
             waive=waive,
             limits=Limits(**({"wall_s": 60} | limits)),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import fcntl
 import json
 import os
 import secrets
@@ -152,6 +153,17 @@ class Ground:
             stream.listen(8)
             datagram = self._held.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM))
             datagram.bind(address + "-datagram")
+        held = self._held.enter_context(socket.socket(socket.AF_UNIX))
+        held.bind(str(self.workspace / "host-socket"))
+        held.listen(8)
+        os.mkfifo(self.workspace / "host-fifo")
+        flags = os.O_RDONLY | os.O_NONBLOCK
+        self._held.callback(os.close, os.open(self.workspace / "host-fifo", flags))
+        locked = os.open(self.workspace / "host-lock", os.O_RDWR | os.O_CREAT, 0o644)
+        self._held.callback(os.close, locked)
+        fcntl.flock(locked, fcntl.LOCK_EX)
+        for name in ("host-socket", "host-fifo", "host-lock"):
+            os.chmod(self.workspace / name, 0o666)
         ports = {name: sock.getsockname()[1] for name, sock in self._tcp.items()}
         self.given |= {
             "ports": {**ports, "udp": self._udp.getsockname()[1]},

@@ -56,6 +56,8 @@ def _ablation(tables: Mapping[str, Mapping[int, list[str]]]) -> str:
         "Really off, in jails of this machine, as root. A row that is not listed stayed shut in",
         "each of these: another layer holds it too. Without a mount and a pid namespace there is",
         "no jail, so those cannot be off; at level `container` neither can Landlock and seccomp.",
+        "The overlay is off in mode `direct`, by name; where a host has none, a transaction and a",
+        "read-only workspace are refused (row 85).",
         "",
         "| row | " + " | ".join(titles) + " |",
         "|---|" + "---|" * len(titles),

@@ -780,6 +780,30 @@ def _(given: Given) -> object:
     return "sent"
 
 
+@probe(40, "unix_in_workspace")
+def _(given: Given) -> object:
+    return _connect(socket.AF_UNIX, os.path.join(given["workspace"], "host-socket"))
+
+
+@probe(40, "fifo_in_workspace")
+def _(given: Given) -> object:
+    """The host has it open to read: nobody else has."""
+    place = os.path.join(given["workspace"], "host-fifo")
+    os.close(os.open(place, os.O_WRONLY | os.O_NONBLOCK))
+    return "somebody outside reads it"
+
+
+@probe(48, "lock_in_workspace")
+def _(given: Given) -> object:
+    """The host holds a lock on it: who sees that could hold one that the host would wait for."""
+    fd = os.open(os.path.join(given["workspace"], "host-lock"), os.O_RDONLY)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return "the host's lock"
+    raise OSError(errno.ENOLCK, "the file has a lock of its own here")
+
+
 @probe(41, "unix_abstract")
 def _(given: Given) -> object:
     return _connect(socket.AF_UNIX, "\0" + given["unix_abstract"])

@@ -14,7 +14,7 @@ ROWS: dict[int, tuple[str, str]] = {
     4: ("nor by one that was there before", "M L"),
     5: ("nor by a chain of them", "M L"),
     6: ("nor by a hard link that the call makes", "M L"),
-    7: ("nor by a hard link that was there before", "X"),
+    7: ("nor by a hard link that was there before", "M X"),
     8: ("nor by root and cwd links in /proc", "M L P"),
     9: ("nor by a folder that the supervisor has open", "F"),
     10: ("openat2 opens no more than open", "M L S"),
@@ -25,7 +25,7 @@ ROWS: dict[int, tuple[str, str]] = {
     15: ("A setuid program gains nothing, and none is made", "M U S"),
     16: (
         "Names that run later (hooks, shell start-up files) are not written, and leave no stub",
-        "X",
+        "M X",
     ),
     17: ("A protected name behind a symlink is refused, by its rule", "X"),
     18: ("A file that turns into a symlink between check and use is not followed", "X"),
@@ -58,7 +58,7 @@ ROWS: dict[int, tuple[str, str]] = {
     45: ("POSIX queues too, and few of them", "I L S"),
     46: ("/dev/shm is the jail's own, and sized", "M L"),
     47: ("No key of the supervisor's keyrings", "S U"),
-    48: ("No lock stalls the supervisor or a sibling", "X"),
+    48: ("No lock stalls the supervisor or a sibling", "M X"),
     49: ("A flood of inotify instances leaves others theirs", "U S"),
     50: ("A sibling's pipes stay whole while one hoards the budget", "U"),
     51: ("The supervisor cannot be signalled", "P L"),
@@ -156,8 +156,6 @@ ROWS: dict[int, tuple[str, str]] = {
 }
 
 LATER: dict[int, str] = {
-    7: "a hard link is the file itself until writes are staged: the transactional workspace",
-    16: "absent names can be denied without a stub once writes are staged: the same",
     134: "there are no waiting jails yet to be used twice: the pool",
     136: "a yes cannot outlive its plan until approvals outlive a process: `resume`",
 }
@@ -173,6 +171,9 @@ CANNOT: dict[tuple[str, str], str] = {
         "by kind of handler",
     ): "about the supervisor's code, not a handler's",
     ("rows 43, 94, 95", "at `container`"): "no network namespace there, and no tmpfs with a size",
+    ("rows 7, 14, 16, 40, 48 in a workspace", "at `container`, and in mode `direct`"): (
+        "no overlay there: the folder itself is changed, with all that lies in it"
+    ),
     ("row 50", "for users without privileges"): "one budget for all of a user's pipes: not claimed",
     ("row 83, bounding set", "at `container` for users without privileges"): (
         "dropping it takes a capability; with no_new_privs it is of no use to anybody"
@@ -181,6 +182,11 @@ CANNOT: dict[tuple[str, str], str] = {
 """Cells that cannot be, and why."""
 
 
-def cannot(probe: str, *, level: str, is_root: bool) -> bool:
+_IN_WORKSPACE = frozenset({"40-unix_in_workspace", "40-fifo_in_workspace", "48-lock_in_workspace"})
+
+
+def cannot(probe: str, *, level: str, mode: str, is_root: bool) -> bool:
     """Whether a probe has nothing to find in a cell, as `CANNOT` says."""
+    if probe in _IN_WORKSPACE:
+        return mode == "direct"
     return probe == "83-bounding_set" and level == "container" and not is_root

@@ -182,7 +182,8 @@ async def test_row_022_odd_names_come_back_as_they_are(any_cage):
             for name in {NAMES!r}:
                 open(os.path.join(b"odd", name), "w").close()
             return sorted(os.listdir(b"odd"))
-        """
+        """,
+        spec=any_cage.spec(mode="direct"),
     )
     back = [base64.b64decode(item["base64"]) for item in got.value]
     assert back == sorted(NAMES) == sorted(os.listdir(os.fsencode(any_cage.workspace / "odd")))

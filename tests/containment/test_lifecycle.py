@@ -226,7 +226,7 @@ async def test_row_048_no_lock_of_a_jail_stalls_the_supervisor_or_a_sibling(any_
     """One flock on a workspace would otherwise stop every later call."""
     cage = any_cage
     (cage.workspace / "shared").write_text("shared")
-    beside = Beside(cage, LOCK)
+    beside = Beside(cage, LOCK, workspace_mode="direct")
 
     async def other() -> object:
         with trio.fail_after(20):

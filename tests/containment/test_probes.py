@@ -22,7 +22,7 @@ def _ids() -> list[tuple[str, Cell]]:
         (name, cell)
         for cell in CELLS
         for name in PROBES
-        if not cannot(name, level=cell.level, is_root=IS_ROOT)
+        if not cannot(name, level=cell.level, mode=cell.workspace_mode, is_root=IS_ROOT)
     ]
 
 
