@@ -10,6 +10,7 @@ from typing import Final
 from toolcell.results import (
     CommitConflict,
     ConfinementFailed,
+    DiskExceeded,
     Effects,
     EffectsRefused,
     ExecutorError,
@@ -17,13 +18,29 @@ from toolcell.results import (
     ToolResult,
 )
 from toolcell_sandbox.changeset import ChangeSet
-from toolcell_sandbox.commit import Conflict, Failed, Refused
+from toolcell_sandbox.commit import Conflict, Failed, Overtaken, Refused
+from toolcell_sandbox.spec import Limits
 
 NAMED_MAX: Final = 10
-"""How many paths a message names; the result's own fields have them all."""
+"""How many paths a message names; the result's own fields have more."""
+TOLD_MAX: Final = 1_000
+"""How many refused paths a result has: each comes with its reason, and nobody acts on more."""
 
 Told = dict[str, str | None]
 """One path that was refused or left out: path, code, rule, text."""
+
+
+def named_by_git(result: ToolResult, tracked: frozenset[str]) -> ToolResult:
+    """The result with what git says wrong of hidden files that it tracks: it calls them deleted."""
+    if not tracked:
+        return result
+    names = ", ".join(map(quoted, sorted(tracked)[:NAMED_MAX]))
+    hint = (
+        f"hint: git tracks {names}, hidden from every call: it says deleted, and `git commit -a` "
+        "would commit that; name the files to commit. What was committed of it can be read"
+    )
+    metadata = {**result.metadata, "tracked_hidden": sorted(tracked)}
+    return dataclasses.replace(result, content=f"{result.content}\n{hint}", metadata=metadata)
 
 
 def kept(result: ToolResult, effects: Effects) -> ToolResult:
@@ -70,6 +87,24 @@ def noted(result: ToolResult, notes: Mapping[str, str]) -> ToolResult:
     return dataclasses.replace(result, receipt=dataclasses.replace(receipt, held=held))
 
 
+def full(upper_fd: int, limits: Limits) -> DiskExceeded | None:
+    """The limit that the jail's own file system is at, where it is: what was written is a part.
+
+    A command that could not write may exit as it likes, and a handler swallow the error.
+    """
+    found = os.fstatvfs(upper_fd)
+    if found.f_bavail and found.f_favail:
+        return None
+    what = f"{limits.disk_files} files" if found.f_bavail else f"{limits.disk_bytes} bytes"
+    return DiskExceeded(
+        message=f"what it may write is full ({what}), so nothing was kept",
+        limit_bytes=limits.disk_bytes,
+        limit_files=limits.disk_files,
+        reached="files" if found.f_bavail else "bytes",
+        remedy="write less in one call, or raise the limit (disk_bytes, disk_files, --disk)",
+    )
+
+
 def conflict(paths: tuple[str, ...]) -> CommitConflict:
     """Somebody else was there first."""
     more = f" and {len(paths) - NAMED_MAX} more" if len(paths) > NAMED_MAX else ""
@@ -88,15 +123,17 @@ def refused(paths: tuple[Told, ...], handle: str | None) -> EffectsRefused:
     what = f"parked as {handle}, for a person to decide" if handle else "nothing was kept"
     return EffectsRefused(
         message=f"{what}: {named}{more}",
-        paths=paths,
+        paths=paths[:TOLD_MAX],
         handle=handle,
         remedy=f"toolcell effects show {handle}" if handle else None,
     )
 
 
-def not_committed(ending: Conflict | Refused | Failed) -> Failure:
+def not_committed(ending: Conflict | Refused | Failed | Overtaken) -> Failure:
     """How a commit that kept nothing is told."""
     match ending:
+        case Overtaken():
+            return conflict((".",))
         case Conflict(paths=paths):
             return conflict(paths)
         case Refused(paths=paths, text=text):
@@ -118,7 +155,7 @@ def effects_of(changes: ChangeSet, left_out: tuple[Told, ...] = ()) -> Effects:
         created=tuple(change.path for change in changes.of_sort("created")),
         modified=tuple(change.path for change in changes.of_sort("modified")),
         deleted=tuple(change.path for change in changes.of_sort("deleted")),
-        refused=left_out,
+        refused=left_out[:TOLD_MAX],
     )
 
 

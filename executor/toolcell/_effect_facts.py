@@ -14,9 +14,14 @@ from typing import Final
 
 from toolcell._effect_ignored import Ignored
 from toolcell._effect_view import READ_BYTES_MAX, View, digest_beneath
-from toolcell._protected import Protected
-from toolcell_policies import Effect, changed_git_keys, follow_link, runs_a_command
-from toolcell_policies.effects import DELETED_MAX, LOST_BYTES_MAX
+from toolcell_policies import (
+    Effect,
+    changed_git_keys,
+    follow_link,
+    names_a_program,
+    runs_a_command,
+)
+from toolcell_policies.effects import DELETED_MAX, LOST_BYTES_MAX, REBASES, STRATEGIES
 from toolcell_sandbox.changeset import Change, ChangeSet
 
 _KEY_MARK: Final = b"PRIVATE KEY-----"
@@ -32,17 +37,23 @@ _MOVABLE: Final = ("file", "symlink")
 
 
 def gather(
-    changes: ChangeSet, *, layer_fd: int, workspace: str, workspace_fd: int, protected: Protected
+    changes: ChangeSet,
+    *,
+    layer_fd: int,
+    workspace: str,
+    workspace_fd: int,
+    masks: frozenset[str] = frozenset(),
 ) -> tuple[Effect, ...]:
     """The facts of each change, in the order of the change set.
 
     `layer_fd` is the folder that holds what the call wrote, `workspace_fd` the real workspace,
-    whose path without links is `workspace`. Nothing in either is followed, and only regular files
-    are read, at most 64 KiB of each; where more files are gone than may go unasked, these and the
-    new ones of their sizes are read whole. Never raises, whatever lies there.
+    whose path without links is `workspace`; `masks` are the paths that are hidden in it. Nothing
+    in either is followed, and only regular files are read, at most 64 KiB of each; where more
+    files are gone than may go unasked, these and the new ones of their sizes are read whole.
+    Never raises, whatever lies there.
     """
     view = View(changes, layer_fd=layer_fd, workspace_fd=workspace_fd)
-    gatherer = _Gatherer(view, workspace.rstrip("/"), protected)
+    gatherer = _Gatherer(view, workspace.rstrip("/"), masks)
     effects = tuple(gatherer.effect(change) for change in changes.changes)
     moved = gatherer.moved(effects)
     return tuple(
@@ -71,7 +82,7 @@ def top_entries(workspace_fd: int) -> tuple[str, ...]:
 class _Gatherer:
     view: View
     workspace: str
-    protected: Protected
+    masks: frozenset[str]
     _repositories: dict[str, str | None] = field(default_factory=dict)
     _trees: dict[str, tuple[str | None, bool]] = field(default_factory=dict)
     _ignored: Ignored = field(init=False)
@@ -118,8 +129,13 @@ class _Gatherer:
             git_keys=self._keys(change, name, repository),
             git_pointer=pointer,
             pointer_holds=holds,
+            unmasks=before is None and name == _ENVIRONMENT and self._hides_below(folder),
             holds_key=name.lower().endswith(".pem") and self._holds_key(change),
         )
+
+    def _hides_below(self, folder: str) -> bool:
+        """Whether something is hidden in a folder: an environment is not looked into whole."""
+        return any(not folder or path.startswith(f"{folder}/") for path in self.masks)
 
     def moved(self, effects: tuple[Effect, ...]) -> dict[str, str]:
         """For each file and link that is gone, a new one that holds the same, each only once.
@@ -173,12 +189,13 @@ class _Gatherer:
     def _is_repository(self, folder: str, *, before: bool = False) -> bool:
         """Whether git takes it for one, or for what a work tree shares: setup.c, and linked ones.
 
-        A HEAD is not asked for where there are objects and refs: another folder may have it, and
+        Objects and refs may be anything: git asks only whether it may enter them. A HEAD is not
+        asked for where there are objects and refs: another folder may have it, and
         name this one in its commondir (gitrepository-layout(5)).
         """
         kind = self.view.before if before else self.view.after
-        if kind(_joined(folder, "objects")) in ("folder", "symlink"):
-            return kind(_joined(folder, "refs")) in ("folder", "symlink")
+        if kind(_joined(folder, "objects")) is not None:
+            return kind(_joined(folder, "refs")) is not None
         return (
             kind(_joined(folder, "commondir")) is not None
             and kind(_joined(folder, "HEAD")) is not None
@@ -240,7 +257,8 @@ class _Gatherer:
 
     def _keys(self, change: Change, name: str, repository: str | None) -> tuple[str, ...] | None:
         lowered = name.lower()
-        if lowered != _TODO and lowered not in _CONFIGS:
+        is_strategy = lowered in STRATEGIES and _last(_parent(change.path)).lower() in REBASES
+        if lowered != _TODO and lowered not in _CONFIGS and not is_strategy:
             return None
         if repository is None and ".git/" not in f"{self.workspace}/{change.path}".lower():
             return None
@@ -250,6 +268,9 @@ class _Gatherer:
         before, after = sides
         if lowered == _TODO:
             return ("rebase.exec",) if after is not None and runs_a_command(after) else ()
+        if is_strategy:
+            named = after is not None and names_a_program(lowered, after)
+            return ("rebase.strategy",) if named else ()
         base = _parent(change.path)
         return changed_git_keys(
             before, after, is_inside=lambda text: not self._resolved(base, text).startswith("/")
@@ -309,6 +330,9 @@ class _Gatherer:
             folder, _, last = pointer.rpartition("/")
             if last != "objects":
                 return False
+        is_linked = self.view.after(_joined(folder, "commondir")) is not None
+        if name == ".git" and not is_linked and ".git" not in folder.lower().split("/"):
+            return False  # A folder with orders that lies about, such as a test's, would be obeyed.
         return self.view.after(folder) in ("folder", None) and self._is_repository(folder)
 
     def _has_link(self, path: str) -> bool:
@@ -334,6 +358,10 @@ class _Gatherer:
             and before.kind == "file"
             and _KEY_MARK in (self.view.read_before(change.path) or b"")
         )
+
+
+def _last(path: str) -> str:
+    return path.rpartition("/")[2]
 
 
 def _joined(folder: str, name: str) -> str:

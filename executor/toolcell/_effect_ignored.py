@@ -131,6 +131,17 @@ class Ignored:
             return None
 
 
+def tracked(workspace_fd: int) -> frozenset[str]:
+    """The paths that the repository at the top of a workspace tracks; none where nobody can say."""
+    data = read_beneath(workspace_fd, ".git/index", bytes_max=_INDEX_BYTES_MAX)
+    if data is None or len(data) > _INDEX_BYTES_MAX:
+        return frozenset()
+    try:
+        return frozenset(map(os.fsdecode, _tracked(data)))
+    except (ValueError, struct.error):
+        return frozenset()
+
+
 def _tracked(index: bytes) -> Iterator[bytes]:
     """The paths in an index of version 2 or 3 (gitformat-index(5)).
 

@@ -17,12 +17,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from toolcell_sandbox.changeset import ChangeSet
-from toolcell_sandbox.commit import Place
+from toolcell_sandbox.changeset import Change, ChangeSet
+from toolcell_sandbox.commit import Place, copy_content
 from toolcell_sandbox.upper import Layer, Marker, content_hashes, open_file
 
 _HANDLE: Final = re.compile(r"[0-9a-f]{16}")
-CHUNK_BYTES: Final = 1 << 20
 
 
 class NotParked(LookupError):
@@ -54,7 +53,7 @@ class Parking:
         layer: Layer,
         place: Place,
         *,
-        check: Callable[[], object] = lambda: None,
+        check: Callable[[], None] = lambda: None,
     ) -> str:
         """Copy what `changes` need of the layer; returns the handle. `check` may raise to cancel.
 
@@ -69,7 +68,7 @@ class Parking:
             os.mkdir(os.path.join(folder, "layer"), 0o700)
             for change in changes.changes:
                 check()
-                self._copy(change.path, change.after, change.linked_to, layer, folder)
+                self._copy(change, layer, folder, check)
             told = {
                 "changes": changes.to_json(),
                 "digest": changes.digest(content_hashes(layer, changes, check=check)),
@@ -87,25 +86,31 @@ class Parking:
             raise
         return handle
 
-    def _copy(
-        self, path: str, after: object, linked_to: str | None, layer: Layer, folder: str
-    ) -> None:
-        kind = getattr(after, "kind", None)
-        place = os.path.join(folder, "layer", path)
-        if kind == "folder":
+    def _copy(self, change: Change, layer: Layer, folder: str, check: Callable[[], None]) -> None:
+        """The content that one change needs, in a tree like the layer; holes stay holes."""
+        after, place = change.after, os.path.join(folder, "layer", change.path)
+        if after is None or after.kind not in ("folder", "file"):
+            return
+        if after.kind == "folder":
             os.makedirs(place, mode=0o700, exist_ok=True)
-        elif kind == "file" and linked_to is None:
-            os.makedirs(os.path.dirname(place), mode=0o700, exist_ok=True)
-            source = open_file(layer.fd, path)
+            return
+        os.makedirs(os.path.dirname(place), mode=0o700, exist_ok=True)
+        first = os.path.join(folder, "layer", change.linked_to or "")
+        if change.linked_to is not None and os.path.isfile(first):
+            os.link(first, place)
+            return
+        source = open_file(layer.fd, change.path)
+        try:
+            target = os.open(place, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
             try:
-                with open(place, "xb") as file:
-                    while chunk := os.read(source, CHUNK_BYTES):
-                        file.write(chunk)
-                for name in os.listxattr(source):
-                    if name.startswith("user.") and not name.startswith("user.overlay."):
-                        os.setxattr(place, name, os.getxattr(source, name))
+                copy_content(source, target, after.size_bytes, check)
             finally:
-                os.close(source)
+                os.close(target)
+            for name in os.listxattr(source):
+                if name.startswith("user.") and not name.startswith("user.overlay."):
+                    os.setxattr(place, name, os.getxattr(source, name))
+        finally:
+            os.close(source)
 
     def handles(self) -> list[str]:
         """Every handle, the oldest first."""
@@ -133,9 +138,12 @@ class Parking:
             with open(os.path.join(self._folder, handle, "manifest.json")) as file:
                 told = json.load(file)
             first, second = told["identity"]
+            changes = ChangeSet.from_json(told["changes"])
+            if changes.workspace != told["workspace"]:
+                raise ValueError("it names two workspaces")
             return Parked(
                 handle=handle,
-                changes=ChangeSet.from_json(told["changes"]),
+                changes=changes,
                 place=Place(
                     workspace=told["workspace"],
                     identity=(int(first), int(second)),

@@ -53,7 +53,9 @@ def _commit(parked: Parked, layer_fd: int) -> Effects | Failure:
         left_out = _left_out(parked, layer_fd)
     except FileNotFoundError:
         return conflict((".",))
-    kept = dataclasses.replace(without(changes, left_out), problems=(), conflicts=())
+    kept = dataclasses.replace(without(changes, left_out), problems=())
+    if kept.conflicts:
+        return conflict(kept.conflicts)
     ending = commit(kept, layer_fd, place)
     if ending is None or isinstance(ending, Leftover):
         return effects_of(kept, left_out)
@@ -74,7 +76,6 @@ def _left_out(parked: Parked, layer_fd: int) -> tuple[Told, ...]:
             layer_fd=layer_fd,
             workspace_fd=workspace_fd,
             workspace=place.workspace,
-            protected=protected,
         )
         ground = effect_ground(protected, place.workspace, top_entries(workspace_fd))
     verdict = judge_effects(effects, ground)

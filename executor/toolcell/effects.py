@@ -19,7 +19,9 @@ from toolcell._concluded import (
     Told,
     conflict,
     effects_of,
+    full,
     kept,
+    named_by_git,
     not_committed,
     noted,
     nothing_kept,
@@ -30,6 +32,7 @@ from toolcell._concluded import (
     without,
 )
 from toolcell._effect_facts import gather, top_entries
+from toolcell._effect_ignored import tracked
 from toolcell._ledger import Baseline, Ledger
 from toolcell._masking import Hidden, Masking
 from toolcell._parked import Parking
@@ -45,10 +48,18 @@ from toolcell.results import (
     Failure,
     ToolResult,
 )
-from toolcell_policies import Decision, Outcome
+from toolcell_policies import Decision, Outcome, Reason
 from toolcell_sandbox._child.syscalls import open_exactly
 from toolcell_sandbox.changeset import ChangeSet
-from toolcell_sandbox.commit import Failed, Leftover, Place, Recovered, commit
+from toolcell_sandbox.commit import (
+    Failed,
+    Leftover,
+    Overtaken,
+    Place,
+    Recovered,
+    commit,
+    generation,
+)
 from toolcell_sandbox.outcome import Upper
 from toolcell_sandbox.recovery import recover
 from toolcell_sandbox.spec import JailSpec
@@ -62,6 +73,8 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("toolcell")
 
+JUDGED_MAX: Final = 50
+"""How often a change set is judged again because others were kept meanwhile."""
 _UNSEEN: Final = "nobody could be shown the changes, so nothing was kept"
 
 
@@ -198,9 +211,16 @@ class Transactions:
             return result
         if layer is None or result.error is not None:
             return kept(result, Effects())
+        exceeded = full(layer.fd, transaction.spec.limits)
+        if exceeded is not None:
+            return nothing_kept(result, exceeded)
         with self._opened() as workspace_fd:
             if workspace_fd is None:
                 return nothing_kept(result, conflict((".",)))
+            said = {path for path in layer.masks if path in result.content}
+            if said:
+                tracked_here = await trio.to_thread.run_sync(tracked, workspace_fd)
+                result = named_by_git(result, tracked_here & said)
             case = _Case(
                 layer=layer,
                 workspace_fd=workspace_fd,
@@ -221,26 +241,35 @@ class Transactions:
             return nothing_kept(case.result, failure)
         if not changes and not changes.conflicts:
             return kept(case.result, Effects())
-        verdict = await trio.to_thread.run_sync(self._judged, case, changes)
-        if verdict.decision.outcome is Outcome.DENY:
-            return await self._refused(case, changes, verdict.refused)
-        rest = without(changes, verdict.dropped)
-        if rest.conflicts:
-            return nothing_kept(case.result, conflict(rest.conflicts))
-        if verdict.decision.outcome is Outcome.ASK:
-            problem, terminate = await self._reviewed(case, rest, verdict.decision)
-            if isinstance(problem, ApprovalUnavailable) and not case.review:
-                return await self._refused(case, changes, verdict.asked)
-            if isinstance(problem, ApprovalUnavailable):
-                problem = EffectsRejected(message=f"{_UNSEEN}: {problem.cause}", why=_UNSEEN)
-            if problem is not None:
-                return nothing_kept(case.result, problem, terminate=terminate)
-        ending = await trio.to_thread.run_sync(self._committed, case, rest)
-        if isinstance(ending, Leftover):
-            _log.warning("%s", ending.text)
-        elif ending is not None:
-            return nothing_kept(case.result, not_committed(ending))
-        return kept(case.result, effects_of(rest, verdict.dropped))
+        agreed: tuple[Reason, ...] | None = None
+        for _ in range(JUDGED_MAX):
+            # Of two calls at once, each may be harmless, and both together orders for git: so
+            # what was judged before another was kept is judged again.
+            judged_at = await trio.to_thread.run_sync(generation, self._place)
+            verdict = await trio.to_thread.run_sync(self._judged, case, changes)
+            if verdict.decision.outcome is Outcome.DENY:
+                return await self._refused(case, changes, verdict.refused)
+            rest = without(changes, verdict.dropped)
+            if rest.conflicts:
+                return nothing_kept(case.result, conflict(rest.conflicts))
+            if verdict.decision.outcome is Outcome.ASK and verdict.decision.reasons != agreed:
+                problem, terminate = await self._reviewed(case, rest, verdict.decision)
+                if isinstance(problem, ApprovalUnavailable) and not case.review:
+                    return await self._refused(case, changes, verdict.asked)
+                if isinstance(problem, ApprovalUnavailable):
+                    problem = EffectsRejected(message=f"{_UNSEEN}: {problem.cause}", why=_UNSEEN)
+                if problem is not None:
+                    return nothing_kept(case.result, problem, terminate=terminate)
+                agreed = verdict.decision.reasons
+            ending = await trio.to_thread.run_sync(self._committed, case, rest, judged_at)
+            if isinstance(ending, Overtaken):
+                continue
+            if isinstance(ending, Leftover):
+                _log.warning("%s", ending.text)
+            elif ending is not None:
+                return nothing_kept(case.result, not_committed(ending))
+            return kept(case.result, effects_of(rest, verdict.dropped))
+        return nothing_kept(case.result, conflict((".",)))
 
     # -- the steps; the first three block -------------------------------------------------
 
@@ -261,12 +290,13 @@ class Transactions:
             layer_fd=case.layer.fd,
             workspace_fd=case.workspace_fd,
             workspace=self._workspace.path,
-            protected=self._protected,
+            masks=case.layer.masks,
         )
-        entries = top_entries(case.workspace_fd)
+        seen = top_entries(case.workspace_fd)
+        entries = tuple(name for name in seen if name not in case.layer.masks)
         return self._planner.judge(case.plan, effects, entries, review=case.review)
 
-    def _committed(self, case: _Case, changes: ChangeSet) -> Any:
+    def _committed(self, case: _Case, changes: ChangeSet, judged_at: int) -> Any:
         return commit(
             changes,
             case.layer.fd,
@@ -274,6 +304,7 @@ class Transactions:
             check=_check_cancelled,
             displaced=self.ledger.noting,
             on_recovered=self._tell,
+            judged_at=judged_at,
         )
 
     async def _reviewed(

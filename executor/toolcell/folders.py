@@ -81,13 +81,13 @@ class Folders:
         """What a jail is shown of them: writable only for a tool that writes or executes.
 
         What a workspace in this mode gives already is left out: a folder of its own there would
-        take away from it.
+        take away from it. In a transaction that is also what may be written: there it is judged.
         """
         shown: list[Mount] = []
         for one in self.granted:
             writable = one.writable and writes
             is_there = holds(workspace, one.path) and mode != "scratch"
-            if not is_there or (writable and mode != "direct"):
+            if not is_there or (writable and mode not in ("direct", "transaction")):
                 shown.append(
                     Mount(
                         path=one.path,

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         changed_git_keys,
         follow_link,
         judge_effects,
+        names_a_program,
         runs_a_command,
     )
     from .engine import DISPLAY_BYTES_MAX, Facts, decide
@@ -68,6 +69,7 @@ _HOME = {
     "judge_effects": "effects",
     "parse_sensitive_list": "sensitive",
     "plan_hash": "plan",
+    "names_a_program": "effects",
     "runs_a_command": "effects",
 }
 
@@ -102,6 +104,7 @@ __all__ = [
     "default_sensitive_list",
     "follow_link",
     "judge_effects",
+    "names_a_program",
     "parse_sensitive_list",
     "plan_hash",
     "runs_a_command",

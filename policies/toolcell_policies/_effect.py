@@ -10,6 +10,7 @@ from .sensitive import SensitiveList
 Kind = Literal["file", "folder", "symlink", "fifo", "socket", "device"]
 Sort = Literal["created", "modified", "deleted"]
 
+_UNINDEXED: Final = frozenset({"node_modules", "site-packages"})
 SYSTEM_FOLDERS: Final = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 
 
@@ -69,6 +70,8 @@ class Effect:
     pointer_holds: bool = False
     # Whether a *.pem holds a private key, or held one.
     holds_key: bool = False
+    # Whether names that are hidden now would not be looked for any more because of it.
+    unmasks: bool = False
     # Of a file or link that is gone: a name that this call created, which holds the very same.
     moved_to: str | None = None
 
@@ -80,6 +83,13 @@ class Effect:
             raise ValueError(f"{self.path!r} is no path inside a workspace")
         if self.dependencies is not None and not self.path.startswith(f"{self.dependencies}/"):
             raise ValueError(f"{self.path!r} does not lie in {self.dependencies!r}")
+
+    @property
+    def is_unindexed(self) -> bool:
+        """Whether it lies where hidden names are not looked for: in what package managers fill."""
+        if self.dependencies is None:
+            return False
+        return not _UNINDEXED.isdisjoint(self.path.split("/")[:-1])
 
     @property
     def sort(self) -> Sort:

@@ -9,6 +9,8 @@ from .decision import Reason
 DELETED_MAX: Final = 100
 CHANGED_MAX: Final = 1_000
 LOST_BYTES_MAX: Final = 256 * 1024 * 1024
+FOLDERS_MAX: Final = 20_000
+"""Each one is watched for hidden names that come to it, and the kernel has only so many watches."""
 
 # What programs make again by themselves.
 _CACHES: Final = frozenset(
@@ -29,7 +31,8 @@ def blast_radius(effects: Sequence[Effect], top_entries: Iterable[str]) -> Reaso
     """Say that a person has to see how much there is of it; None where it is usual work.
 
     Counted are files and links, not folders, that were there before: over 100 deleted, over 1,000
-    changed, over 256 MiB in them, or every name at the top gone where there was more than one.
+    changed, over 256 MiB in them, or every name at the top gone where there was more than one;
+    and over 20,000 folders created.
     Trees that tools made, caches and ignored files do not count, nor what git packs together, nor
     what only has another name, unless it went where the next call could delete it uncounted.
     """
@@ -54,6 +57,9 @@ def blast_radius(effects: Sequence[Effect], top_entries: Iterable[str]) -> Reaso
         changed += one.kind is not None
         if one.content_changed:
             lost_bytes += one.before_size_bytes
+    folders = sum(
+        one.sort == "created" and one.kind == "folder" and not one.is_unindexed for one in effects
+    )
     before = set(top_entries)
     found = []
     if deleted > DELETED_MAX:
@@ -62,6 +68,8 @@ def blast_radius(effects: Sequence[Effect], top_entries: Iterable[str]) -> Reaso
         found.append(f"{changed:,} files changed")
     if lost_bytes > LOST_BYTES_MAX:
         found.append(f"{lost_bytes:,} bytes of files deleted or written over")
+    if folders > FOLDERS_MAX:
+        found.append(f"{folders:,} folders created")
     if len(before) > 1 and before <= gone:
         found.append(f"all {len(before):,} names at the top of the workspace gone")
     if not found:

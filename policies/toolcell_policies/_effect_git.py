@@ -15,6 +15,10 @@ _KEYS_SHOWN_MAX: Final = 5
 _CONFIGS: Final = frozenset({"config", "config.worktree"})
 _POINTERS: Final = frozenset({"commondir", "gitdir"})
 _TODO: Final = "git-rebase-todo"
+REBASES: Final = frozenset({"rebase-merge", "rebase-apply", "sequencer"})
+"""Folders that hold what git is to go on with."""
+STRATEGIES: Final = frozenset({"strategy", "strategy_opts", "opts"})
+"""Files in them that name a program, `git-merge-` and what they say (git-merge(1))."""
 
 
 def git_question(
@@ -80,7 +84,7 @@ def _part(inner: Sequence[str]) -> Part | None:
     if not inner:
         return None
     first, last = inner[0], inner[-1]
-    if last == _TODO:
+    if last == _TODO or (first in REBASES and last in STRATEGIES):
         return "config"
     if first == "hooks":
         return "hook"

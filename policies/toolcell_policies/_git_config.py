@@ -146,6 +146,25 @@ def runs_a_command(todo: bytes) -> bool:
     return False
 
 
+def names_a_program(name: str, text: bytes) -> bool:
+    """Whether a strategy in a rebase or a sequence under way is none of git's own (git-merge(1)).
+
+    `name` is that of the file: strategy, strategy_opts or opts. Git runs `git-merge-` and what the
+    strategy says, wherever that leads.
+    """
+    said = text.decode("latin-1").strip()
+    if name == "strategy_opts":
+        return False  # options of a strategy, which is judged itself
+    if name == "strategy":
+        return said not in _OWN_STRATEGIES
+    lines = (line.partition("=") for line in said.lower().split("\n"))
+    named = [value.strip() for key, _, value in lines if key.strip() == "strategy"]
+    return any(value not in _OWN_STRATEGIES for value in named)
+
+
+_OWN_STRATEGIES: Final = frozenset({"ort", "recursive", "resolve", "octopus", "ours", "subtree"})
+
+
 def _named(setting: Setting) -> str:
     section, subsection, key = setting
     return f"{section}.{key}" if subsection is None else f"{section}.*.{key}"

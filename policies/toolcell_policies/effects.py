@@ -13,7 +13,9 @@ Codes (D refuses, A asks, N is only a remark, K keeps what was there and drops t
 | `link_outside` | D | a symlink that leads out of the workspace, or in a circle |
 | `link_protected` | D | a symlink to, or through, an RW row |
 | `mode_setuid` | D | a setuid or setgid bit on what is no folder |
+| `folder_shut` | D | a folder that its owner could not list or enter |
 | `special_file` | D | a device or a socket |
+| `reserved_name` | D | a name that our own commits use while they are under way |
 | `masked_kept` | K | the call made anew what it could not see |
 | `effect_asks` | A | a W row, or what git runs or obeys |
 | `blast_radius` | A | more deleted, changed or lost than usual work does |
@@ -21,6 +23,7 @@ Codes (D refuses, A asks, N is only a remark, K keeps what was there and drops t
 | `links_broken` | N | a file with several names was changed: the others keep what was |
 """
 
+import re
 from collections.abc import Iterator, Sequence
 from typing import Final
 
@@ -33,10 +36,10 @@ from ._effect import (
     told,
 )
 from ._effect_blast import DELETED_MAX, LOST_BYTES_MAX, blast_radius
-from ._effect_git import git_question
+from ._effect_git import REBASES, STRATEGIES, git_question
 from ._effect_links import Trail, follow_link
 from ._effect_rules import RuleFinder
-from ._git_config import changed_git_keys, runs_a_command
+from ._git_config import changed_git_keys, names_a_program, runs_a_command
 from ._text import components, lies_within, shown
 from .decision import Reason
 from .sensitive import Protection, SensitiveRule
@@ -45,6 +48,8 @@ __all__ = [
     "COMPONENTS_MAX",
     "DELETED_MAX",
     "LOST_BYTES_MAX",
+    "REBASES",
+    "STRATEGIES",
     "SYSTEM_FOLDERS",
     "Effect",
     "EffectGround",
@@ -54,11 +59,14 @@ __all__ = [
     "changed_git_keys",
     "follow_link",
     "judge_effects",
+    "names_a_program",
     "runs_a_command",
 ]
 
 COMPONENTS_MAX: Final = 128
 _SET_ID: Final = 0o6000
+_OWN_RX: Final = 0o500
+_RESERVED: Final = re.compile(r"\.toolcell-[0-9a-f]{16}-")
 _GIT_DIR: Final = "git.dir"
 _GIT_INSIDE: Final = "git.inside"
 _PEM: Final = "keys.pem"
@@ -130,8 +138,13 @@ class _Judge:
             self._refuse(effect, "path_too_deep", text)
             return  # a pattern's cost grows with the depth
         self._look_at_kind(effect)
+        if effect.sort == "created" and _RESERVED.match(effect.path.rpartition("/")[2]):
+            self._refuse(effect, "reserved_name", f"{told(effect)}: the name is ours alone")
+        if effect.unmasks:
+            text = f"{told(effect)}: what is hidden below it would be shown to later calls"
+            self._ask(effect, text, None)
         rules = self._finder.rules_for(effect.path)
-        is_exempt = effect.in_dependencies and not effect.masked
+        is_exempt = effect.is_unindexed and not effect.masked
         if effect.dependencies is not None and not effect.masked:
             rules = self._in_dependencies(effect, effect.dependencies, rules)
         self._look_at_rules(effect, rules, is_exempt)
@@ -152,12 +165,16 @@ class _Judge:
         if effect.mode & _SET_ID and effect.kind != "folder" and not effect.is_same:
             text = f"{told(effect)} with a setuid or setgid bit"
             self._refuse(effect, "mode_setuid", text)
+        is_shut = effect.kind == "folder" and effect.mode & _OWN_RX != _OWN_RX
+        if is_shut and (effect.before_kind != "folder" or effect.mode != effect.before_mode):
+            text = f"{told(effect)}, shut to its own owner: what it holds could not be told"
+            self._refuse(effect, "folder_shut", text)
 
     def _in_dependencies(
         self, effect: Effect, tree: str, rules: tuple[SensitiveRule, ...]
     ) -> tuple[SensitiveRule, ...]:
         """The rows that hold where tools make the names; there, what is changed only asks."""
-        strict = self._finder.beyond_tree(effect.path, tree, rules)
+        strict = self._strict(effect, tree, rules)
         if effect.sort == "modified" and not effect.is_same:
             pem = (self._pem_rule(),) if effect.holds_key else ()
             for rule in (*rules, *pem):
@@ -165,6 +182,18 @@ class _Judge:
                     text = f"{told(effect)}, in a folder of dependencies"
                     self._ask(effect, text, rule)
         return strict
+
+    def _strict(
+        self, effect: Effect, tree: str, rules: tuple[SensitiveRule, ...]
+    ) -> tuple[SensitiveRule, ...]:
+        """Those that hold in a tree that tools made: of what is hidden by name, all that would be.
+
+        Only where no call's list of hidden names is looked for either may a secret's name be new.
+        """
+        found = self._finder.beyond_tree(effect.path, tree, rules)
+        if effect.is_unindexed:
+            return found
+        return tuple(one for one in rules if one in found or Protection.RW in one.kinds)
 
     def _look_at_rules(
         self, effect: Effect, rules: tuple[SensitiveRule, ...], is_exempt: bool

@@ -1,4 +1,4 @@
-"""One workspace's corner of our state: its lock, and the stamp of its last commit."""
+"""One workspace's corner of our state: its lock, and the count of its commits."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import fcntl
 import hashlib
 import os
 import struct
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
@@ -15,8 +14,6 @@ from typing import Final
 from ._commit_kernel import look
 
 _FOLDER_FLAGS: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_LONGEST_SETTLE_S: Final = 0.05
-_PAUSE_S: Final = 0.001
 _COARSE: Final = 5
 """CLOCK_REALTIME_COARSE, include/uapi/linux/time.h."""
 
@@ -33,7 +30,7 @@ class Place:
 
     @property
     def folder(self) -> str:
-        """The folder for this workspace: `lock`, `journal`, `last-commit`."""
+        """The folder for this workspace: `lock`, `journal`, `generation`."""
         name = hashlib.sha256(os.fsencode(self.workspace)).hexdigest()[:32]
         return os.path.join(self.state_dir, "workspaces", name)
 
@@ -99,30 +96,38 @@ def _set(fd: int, kind: int) -> None:
     fcntl.fcntl(fd, fcntl.F_OFD_SETLKW, wanted)
 
 
-def stamp(state: int) -> None:
-    """Note that everything a commit did lies before now."""
-    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
-    fd = os.open("last-commit", flags, 0o600, dir_fd=state)
+def generation(place: Place) -> int:
+    """How many commits of this workspace have ended; what was judged before another is stale."""
     try:
-        os.write(fd, str(time.time_ns()).encode())
+        state = os.open(place.folder, _FOLDER_FLAGS)
+    except FileNotFoundError:
+        return 0
+    try:
+        return _generation(state)
+    finally:
+        os.close(state)
+
+
+def next_generation(state: int) -> None:
+    """Count one more. For who holds the lock."""
+    number = _generation(state) + 1
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+    fd = os.open("generation.new", flags, 0o600, dir_fd=state)
+    try:
+        os.write(fd, str(number).encode())
     finally:
         os.close(fd)
+    os.replace("generation.new", "generation", src_dir_fd=state, dst_dir_fd=state)
 
 
-def settle_marker(place: Place) -> None:
-    """Wait until a file that is changed from now on has a later time than the last commit's.
-
-    File systems stamp by a coarse clock that ticks every 1 to 10 ms (clock_gettime(2),
-    CLOCK_REALTIME_COARSE; since Linux 6.13 finer where a time was looked at). A mount after this
-    can tell its own changes, and a person's, from ours. Costs one read where the last commit is
-    older than a tick. After 50 ms it returns all the same: then the clock was set back, and what
-    we committed looks younger than it is, which is a conflict and loses nothing.
-    """
+def _generation(state: int) -> int:
     try:
-        with open(os.path.join(place.folder, "last-commit"), "rb") as file:
-            last_ns = int(file.read(32) or b"0")
-    except (FileNotFoundError, ValueError):
-        return
-    until = time.monotonic() + _LONGEST_SETTLE_S
-    while time.clock_gettime_ns(_COARSE) <= last_ns and time.monotonic() < until:
-        time.sleep(_PAUSE_S)
+        fd = os.open("generation", os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=state)
+    except FileNotFoundError:
+        return 0
+    try:
+        return int(os.read(fd, 32) or b"0")
+    except ValueError:
+        return 0
+    finally:
+        os.close(fd)

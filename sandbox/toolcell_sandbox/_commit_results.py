@@ -58,6 +58,11 @@ class Leftover:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Overtaken:
+    """Another call's changes were kept since these were judged: nothing of them is. Judge again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Recovered:
     """A commit that was cut off is undone, or finished: whole either way."""
 

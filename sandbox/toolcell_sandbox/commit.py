@@ -18,15 +18,25 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
 
+from ._commit_copy import copy_content
 from ._commit_folders import Folders, Gone
 from ._commit_journal import Journal
 from ._commit_kernel import open_workspace
 from ._commit_look import Check, clashes
 from ._commit_operations import operations
-from ._commit_place import Place, locked, open_state, settle_marker, stamp
+from ._commit_place import Place, generation, locked, next_generation, open_state
 from ._commit_plan import Plan, plan
 from ._commit_publish import Displacing, loosen, publish, tell_displaced
-from ._commit_results import Clash, Conflict, Failed, Leftover, Recovered, Refusal, Refused
+from ._commit_results import (
+    Clash,
+    Conflict,
+    Failed,
+    Leftover,
+    Overtaken,
+    Recovered,
+    Refusal,
+    Refused,
+)
 from ._commit_stage import Stage, sync_folders
 from ._commit_undo import finish, undo
 from .changeset import ChangeSet
@@ -36,14 +46,16 @@ __all__ = [
     "Conflict",
     "Failed",
     "Leftover",
+    "Overtaken",
     "Place",
     "Recovered",
     "Refused",
     "commit",
-    "settle_marker",
+    "copy_content",
+    "generation",
 ]
 
-Ending = Conflict | Refused | Failed | Leftover
+Ending = Conflict | Refused | Failed | Leftover | Overtaken
 
 
 def commit(
@@ -54,6 +66,7 @@ def commit(
     check: Check = lambda: None,
     displaced: Displacing | None = None,
     on_recovered: Callable[[Recovered], None] = lambda recovered: None,
+    judged_at: int | None = None,
 ) -> Ending | None:
     """Make a change set true: None when all of it is on disk.
 
@@ -82,6 +95,9 @@ def commit(
     changed name before that point, while what was there can still be read, in no set order; a
     commit may still be undone afterwards. Blocks: to be called in a thread.
 
+    `judged_at` is the `generation` that the change set was judged in: where another commit has
+    ended since, the two together may be what neither is alone, and it is `Overtaken`.
+
     Costs in proportion to the changes; a new folder is one rename, whatever it holds.
 
     Raises:
@@ -106,6 +122,8 @@ def commit(
         if recovered is not None:
             on_recovered(recovered)
         check()
+        if judged_at is not None and generation(place) != judged_at:
+            return Overtaken()
         return _in_workspace(sorted_out, layer_fd, place, state, check, displaced)
 
 
@@ -209,7 +227,7 @@ def _carried_out(
         raise
     try:
         finish(journal, workspace)
-        stamp(journal.state)
+        next_generation(journal.state)
         journal.remove()
     except OSError as error:
         return Leftover(
@@ -225,7 +243,6 @@ def _undone(
     """The ending, when all is as before; another one where it could not be made so."""
     try:
         kept = undo(journal, workspace)
-        stamp(journal.state)
         journal.remove()
     except OSError as error:
         return Failed(

@@ -297,6 +297,9 @@ def promise(spec: JailSpec, offer: Offer) -> Promise | Broken:
             filtered = filtered or ("seccomp" in needs and guarantee != "no_new_privileges")
         elif guarantee in demanded:
             return Broken(guarantee=guarantee, lack=_why(guarantee, spec, offer, way))
+    if way == "namespaces" and _is_read_through(spec) and offer.has("overlay"):
+        # Also where nothing is masked: sockets, FIFOs and locks of a bind could be reached.
+        layers.add("overlay")
     is_whole = LEVELS[spec.isolation] - {"net_blocked"} <= held.keys() | waived
     return Promise(
         isolation=spec.isolation if is_whole else "partial",
@@ -307,6 +310,12 @@ def promise(spec: JailSpec, offer: Offer) -> Promise | Broken:
         landlock_abi=offer.landlock_abi if "landlock" in layers else 0,
         filter="all" if filtered else "mode_bits",
     )
+
+
+def _is_read_through(spec: JailSpec) -> bool:
+    """Whether a folder of the host's is shown only to be read."""
+    read_only = spec.workspace is not None and spec.workspace_mode == "read_only"
+    return read_only or any(mount.layered for mount in spec.mounts)
 
 
 def _replaced(spec: JailSpec) -> frozenset[str]:

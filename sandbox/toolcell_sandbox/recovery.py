@@ -8,7 +8,7 @@ import os
 from . import _commit_journal as journals
 from ._commit_journal import Journal
 from ._commit_kernel import open_workspace
-from ._commit_place import Place, locked, open_state, stamp
+from ._commit_place import Place, locked, next_generation, open_state
 from ._commit_results import Failed, Recovered
 from ._commit_undo import finish, undo
 
@@ -72,7 +72,8 @@ def recover_locked(state: int, place: Place) -> Recovered | Failed | None:
                 unfinished=True,
             )
         kept = end(journal, workspace)
-        stamp(state)
+        if journal.applied:
+            next_generation(state)
         journal.remove()
     except OSError as error:
         return _failed(error)

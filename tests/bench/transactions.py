@@ -129,7 +129,6 @@ class Bench:
                     layer_fd=upper.fd,
                     workspace_fd=workspace_fd,
                     workspace=str(self.top),
-                    protected=self.protected,
                 )
                 ground = effect_ground(self.protected, str(self.top), top_entries(workspace_fd))
                 judge_effects(effects, ground)

@@ -22,7 +22,7 @@ from toolcell_sandbox._commit_copy import copy_content
 from toolcell_sandbox._commit_place import locked, open_state
 from toolcell_sandbox._commit_plan import plan
 from toolcell_sandbox.changeset import Change, ChangeSet, Entry, Problem
-from toolcell_sandbox.commit import Conflict, Failed, Refused, commit, settle_marker
+from toolcell_sandbox.commit import Conflict, Failed, Overtaken, Refused, commit, generation
 
 from .committers import (
     FIRST_NS,
@@ -310,16 +310,17 @@ def test_what_was_there_is_told_before_it_goes(tmp_path: Path):
     assert told == expected
 
 
-def test_the_marker_settles_after_the_last_commit(bench: Bench):
-    """Otherwise a person's save just after a commit looks as old as that commit."""
-    for number in range(1, 12):
-        put(bench.layer / "file", f"{number}", age=number)
-        put(bench.layer / f"new-{number}", "x")
-        assert bench.commit() is None
-        settle_marker(bench.place)
-        marker = put(bench.folder / f"marker-{number}", "x").stat()
-        newest = max(path.lstat().st_ctime_ns for path in bench.workspace.rglob("*"))
-        assert marker.st_ctime_ns > newest
+def test_what_was_judged_before_another_commit_is_judged_again(bench: Bench):
+    """Two calls may each be harmless, and both together what nobody would have agreed to."""
+    judged_at = generation(bench.place)
+    put(bench.layer / "first", "1")
+    assert bench.commit(judged_at=judged_at) is None
+    assert generation(bench.place) == judged_at + 1
+    put(bench.layer / "second", "2")
+    assert bench.commit(judged_at=judged_at) == Overtaken()
+    assert not (bench.workspace / "second").exists()
+    assert bench.commit(judged_at=judged_at + 1) is None
+    assert (bench.workspace / "second").exists()
 
 
 # ------------------------------------------------------------ who wins

@@ -152,7 +152,6 @@ class Call:
                 layer_fd=layer_fd,
                 workspace=str(self.workspace),
                 workspace_fd=workspace_fd,
-                protected=PROTECTED,
             )
         finally:
             os.close(layer_fd)
@@ -611,15 +610,52 @@ def test_a_shared_folder_needs_no_head_to_be_judged(call: Call) -> None:
     call.asks("core.fsmonitor")
 
 
+def test_a_pointer_to_a_repository_that_lies_about_asks(call: Call) -> None:
+    """A fixture of somebody's tests is obeyed by whoever stands where the pointer is."""
+    for name in ("objects/.keep", "refs/.keep"):
+        call.write(f"fixture/{name}")
+    call.write("fixture/HEAD", "ref: refs/heads/main\n")
+    call.write("fixture/config", "[core]\n\tfsmonitor = ./x\n")
+    call.begin()
+    call.write("s/.git", "gitdir: ../fixture\n")
+    call.asks("which repository")
+
+
+@pytest.mark.parametrize("kind", ["file", "fifo"])
+def test_a_repository_whose_folders_are_none_is_one(call: Call, kind: str) -> None:
+    """Git asks only whether it may enter them, and then runs what its settings say."""
+    for name in ("objects", "refs"):
+        if kind == "file":
+            call.write(f"x/{name}")
+        else:
+            (call.workspace / "x").mkdir(exist_ok=True)
+            os.mkfifo(call.workspace / "x" / name)
+    call.write("x/HEAD", "ref: refs/heads/main\n")
+    call.write("x/config", "[core]\n\tfsmonitor = ./x\n")
+    call.asks("core.fsmonitor")
+
+
+def test_a_strategy_that_is_a_program_of_the_workspace_asks(project: Call) -> None:
+    """The person's own `git rebase --continue` would run it."""
+    project.begin()
+    project.write(".git/rebase-merge/strategy", "ort\n")
+    project.passes()
+    project.write(".git/rebase-merge/strategy", "foo/../evil\n")
+    project.asks("rebase.strategy")
+    project.write(".git/rebase-merge/strategy", "ort\n")
+    project.write(".git/sequencer/opts", "[options]\n\tstrategy = ../evil\n")
+    project.asks("rebase.strategy")
+
+
 def test_a_pointer_over_a_link_of_the_host_is_not_followed(project: Call, tmp_path: Path) -> None:
     """What lies inside by its letters may be anywhere by a link."""
     (project.workspace / "inside").symlink_to(tmp_path)
     (project.workspace / "near").symlink_to("src")
     project.begin()
-    project.run("git", "init", "--bare", "x")
-    project.write("s/.git", "gitdir: ../x\n")
+    project.run("git", "init", "x")
+    project.write("s/.git", "gitdir: ../x/.git\n")
     project.passes()
-    project.write("s/.git", "gitdir: ../inside/ws/x\n")
+    project.write("s/.git", "gitdir: ../inside/ws/x/.git\n")
     project.asks("which repository")
     project.remove("s/.git")
     project.link("l", "near/m0.py")
@@ -793,7 +829,6 @@ def test_a_layer_that_is_not_what_the_set_says_is_no_reason_to_fail(project: Cal
             layer_fd=layer_fd,
             workspace=str(project.workspace),
             workspace_fd=layer_fd,
-            protected=PROTECTED,
         )
     finally:
         os.close(layer_fd)
@@ -839,9 +874,7 @@ def test_a_hundred_thousand_new_files_open_none_of_them(call: Call) -> None:
     )
     fd = os.open(call.workspace, os.O_RDONLY)
     try:
-        effects = _effect_facts.gather(
-            changes, layer_fd=fd, workspace="/ws", workspace_fd=fd, protected=PROTECTED
-        )
+        effects = _effect_facts.gather(changes, layer_fd=fd, workspace="/ws", workspace_fd=fd)
     finally:
         os.close(fd)
     assert len(effects) == 100_000

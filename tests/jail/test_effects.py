@@ -203,6 +203,20 @@ async def test_a_name_that_appears_while_a_call_runs_ends_it(place):
     assert after.output["stdout"] == "code.py\n"
 
 
+async def test_a_hidden_file_that_git_tracks_is_named_where_git_speaks_of_it(place):
+    """Git calls it deleted; a model that believes it commits the loss."""
+    git = ["git", "-c", "user.name=a", "-c", "user.email=b", "-C", str(place / "ws")]
+    for words in (["init", "-q"], ["add", "-A"], ["commit", "-qm", "x"]):
+        subprocess.run([*git, *words], check=True)
+    async with executor(place) as box:
+        status = await box.call("shell", {"command": "git status --short"})
+        other = await box.call("shell", {"command": "ls"})
+    assert " D sub/.env" in status.output["stdout"]
+    assert "git tracks 'sub/.env', hidden from every call" in status.content
+    assert status.metadata["tracked_hidden"] == ["sub/.env"]
+    assert "hint" not in other.content
+
+
 # -- asked ---------------------------------------------------------------------------------
 
 
@@ -397,6 +411,141 @@ async def test_without_parking_nothing_of_a_refused_call_is_left(place):
         result = await box.call("read_file", {"path": "a.txt"})
     assert kind(result) is None
     assert not (place / "state" / "parked").exists()
+
+
+async def test_a_file_that_a_person_changed_during_the_call_is_theirs_when_it_is_committed(place):
+    """What was parked may be a day old; and their edit may be older than the parking."""
+    reviewer = Reviewer(Answer.unavailable())
+    async with executor(place, approver=reviewer, on_refused="park") as box:
+        ready = trio.Event()
+
+        async def heard(name: str, chunk: bytes) -> None:
+            (place / "ws" / "a.txt").write_text("theirs\n")
+            (place / "go").write_text("")
+            ready.set()
+
+        command = "echo ours > a.txt; echo k > id_rsa; echo ready; cat a.txt > /dev/null; sleep 0.2"
+        result = await box.call("shell", {"command": command}, sink=heard)
+    assert ready.is_set()
+    assert kind(result) == "effects_refused"
+    done = toolcell(place, "effects", "commit", result.error.handle)
+    assert done.returncode == 1
+    assert (place / "ws" / "a.txt").read_text() == "theirs\n"
+
+
+async def test_a_key_by_another_name_is_left_out_of_what_was_parked_too(place):
+    """Judged anew means by its content, whichever of its names that content lies under."""
+    command = (
+        "printf -- '-----BEGIN PRIVATE KEY-----' > a1; ln a1 k.pem; mkdir .vscode; "
+        "echo 1 > .vscode/tasks.json"
+    )
+    handle = await parked(place, command)
+    done = toolcell(place, "effects", "commit", handle)
+    assert done.returncode == 0, done
+    assert "left out k.pem" in done.stderr
+    assert (place / "ws" / ".vscode" / "tasks.json").exists()
+    assert not (place / "ws" / "k.pem").exists()
+
+
+async def test_holes_are_parked_as_holes(place):
+    """A sparse file of the size that a call may write would fill the disk of the state folder."""
+    handle = await parked(place, "truncate -s 300M big; echo k > id_rsa")
+    found = (place / "state" / "parked" / handle / "layer" / "big").stat()
+    assert found.st_size == 300 << 20
+    assert found.st_blocks * 512 < 1 << 20
+
+
+async def test_a_manifest_of_another_workspace_is_damaged(place):
+    """Somebody else's folder would be written to."""
+    handle = await parked(place, "echo k > id_rsa; echo x > new")
+    manifest = place / "state" / "parked" / handle / "manifest.json"
+    told = json.loads(manifest.read_text())
+    manifest.write_text(json.dumps(told | {"workspace": str(place)}))
+    done = toolcell(place, "effects", "commit", handle)
+    assert done.returncode == 2
+    assert "damaged" in done.stderr
+
+
+# -- what does not fit ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("command", "reached"),
+    [
+        ("head -c 20000000 /dev/zero > big; echo done", "bytes"),
+        ("for n in $(seq 100); do : > file$n; done; true", "files"),
+    ],
+)
+async def test_a_command_that_filled_its_layer_keeps_no_part(place, command, reached):
+    """Half of a file looks like a whole one to whoever finds it."""
+    before = tree(place)
+    limits = Limits(wall_s=30, disk_bytes=8 << 20, disk_files=64)
+    async with executor(place, limits=limits) as box:
+        result = await box.call("shell", {"command": command})
+        fits = await box.call("shell", {"command": "echo x > fits"})
+    assert kind(result) == "disk_exceeded"
+    assert (result.error.reached, result.files_changed) == (reached, ())
+    assert kind(fits) is None
+    (place / "ws" / "fits").unlink()
+    assert tree(place) == before
+
+
+# -- several calls at once -----------------------------------------------------------------
+
+
+async def test_two_calls_that_are_harmless_apart_are_judged_together(place):
+    """One writes settings, the other makes a repository of their folder: git obeys both."""
+    (place / "ws" / "x").mkdir()
+    commands = (
+        "printf '[core]\\n\\tfsmonitor = ./evil\\n' > x/config",
+        "mkdir x/objects x/refs; echo 'ref: refs/heads/main' > x/HEAD",
+    )
+    together = trio.Event()
+    waiting: list[str] = []
+
+    async def reviewer(request: Any) -> Answer:
+        if request.stage == "after":
+            return Answer.unavailable("nobody")
+        waiting.append(request.call_id)
+        if len(waiting) == 2:
+            together.set()
+        await together.wait()
+        return Answer.once()
+
+    results: list[Any] = []
+    async with executor(place, approver=reviewer) as box:
+
+        async def call(command: str) -> None:
+            results.append(await box.call("shell", {"command": command}))
+
+        async with trio.open_nursery() as nursery:
+            for command in commands:
+                nursery.start_soon(call, command)
+    assert sorted(map(str, map(kind, results))) == ["None", "effects_refused"]
+
+
+async def test_a_granted_folder_in_the_workspace_is_part_of_the_transaction(place):
+    """A grant to write would take the masks and the judge away from what lies in it."""
+    async with executor(place, write=[place / "ws" / "sub"]) as box:
+        result = await box.call("shell", {"command": "ls -A sub; rm -rf sub; echo x > new"})
+        kept = await box.call("shell", {"command": "echo y >> sub/code.py"})
+    assert result.output is None
+    assert kind(result) == "effects_refused"
+    assert "code.py" in result.content
+    assert kept.files_changed == ("sub/code.py",)
+    assert (place / "ws" / "sub" / ".env").exists()
+
+
+async def test_everything_at_the_top_is_everything_that_can_be_seen(place):
+    """One hidden name must not turn `rm -rf *` into usual work."""
+    (place / "ws" / ".env").write_text("TOKEN=1\n")
+    for name in ("b.txt", "c.txt"):
+        (place / "ws" / name).write_text("x")
+    (place / "ws" / "sub" / ".env").unlink()
+    async with executor(place, approver=Reviewer(Answer.unavailable())) as box:
+        result = await box.call("shell", {"command": "rm -rf ./*"})
+    assert kind(result) == "effects_refused"
+    assert result.error.paths[-1]["code"] == "blast_radius"
 
 
 # -- what is read --------------------------------------------------------------------------

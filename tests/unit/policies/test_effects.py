@@ -29,11 +29,13 @@ GROUND = EffectGround(rules=default_sensitive_list(), homes=(HOME,), workspace=f
 
 
 def created(path: str, **more: Any) -> Effect:
-    return Effect(**{"path": path, "kind": "file", "before_kind": None, "mode": 0o644} | more)
+    mode = 0o755 if more.get("kind") == "folder" else 0o644
+    return Effect(**{"path": path, "kind": "file", "before_kind": None, "mode": mode} | more)
 
 
 def modified(path: str, **more: Any) -> Effect:
-    both = {"mode": 0o644, "before_mode": 0o644, "before_kind": "file"}
+    mode = 0o755 if more.get("kind") == "folder" else 0o644
+    both = {"mode": mode, "before_mode": mode, "before_kind": "file"}
     return created(path, **both | more)
 
 
@@ -574,6 +576,47 @@ def test_a_reason_is_one_plain_line() -> None:
     assert all(one.text.isprintable() for one in found.reasons)
 
 
+@pytest.mark.parametrize("mode", [0o000, 0o200, 0o300, 0o400])
+def test_a_folder_that_its_owner_could_not_look_into_is_refused(mode: int) -> None:
+    """What it holds could hide a secret, so no later call could be given the workspace."""
+    assert said(created("f", kind="folder", mode=mode)) == ["folder_shut f"]
+    changed = modified("f", kind="folder", before_kind="folder", mode=mode, before_mode=0o755)
+    assert said(changed) == ["folder_shut f"]
+    same = modified("f", kind="folder", before_kind="folder", mode=mode, before_mode=mode)
+    assert said(same) == []
+
+
+def test_a_name_of_our_own_commits_is_refused() -> None:
+    """The index of hidden names passes such a folder over while a commit is under way."""
+    name = ".toolcell-0123456789abcdef-3"
+    assert said(created(f"a/{name}", kind="folder")) == [f"reserved_name a/{name}"]
+    assert said(created(".toolcell-notes")) == []
+    assert said(deleted(name)) == []
+
+
+def test_what_would_show_what_is_hidden_asks() -> None:
+    """A file that makes an environment of a folder takes it out of the search for secrets."""
+    assert said(created("x/pyvenv.cfg", unmasks=True)) == ["effect_asks x/pyvenv.cfg"]
+    assert said(created("x/pyvenv.cfg")) == []
+
+
+def test_a_secrets_name_is_new_only_where_no_secret_is_looked_for() -> None:
+    """What is kept, and then hidden, ends the next call that runs beside it."""
+    inside = {"dependencies": "v", "in_environment": True}
+    assert said(created("v/lib/site-packages/p/.env", **inside)) == []
+    assert said(created("v/.env", **inside)) == ["path_protected v/.env"]
+    assert said(created("v/k.pem", holds_key=True, **inside)) == ["path_protected v/k.pem"]
+    assert said(created("node_modules/p/.env", dependencies="node_modules")) == []
+
+
+def test_folders_without_end_ask() -> None:
+    """Each takes a watch of the kernel's; without any left no later call can run."""
+    folders = [created(f"d{n}", kind="folder") for n in range(20_001)]
+    found = decided(*folders)
+    assert found.reasons[0].text.endswith("20,001 folders created")
+    assert decided(*folders[1:]).outcome is Outcome.ALLOW
+
+
 def test_every_code_is_documented() -> None:
     """A program that meets a code has to be able to look it up."""
     rows = [line for line in (effects.__doc__ or "").splitlines() if line.startswith("| `")]
@@ -581,7 +624,9 @@ def test_every_code_is_documented() -> None:
     found = decided(
         created(".env"), created("/".join("d" * 129)), link("a", "/etc"), link("b", ".env"),
         created("s", mode=0o4755), created("d", kind="device"), modified("x", masked=True),
-        created("CLAUDE.md"), modified("l", links=2), *many(101), review=True,
+        created("CLAUDE.md"), modified("l", links=2), *many(101),
+        created("f", kind="folder", mode=0o300), created(".toolcell-0123456789abcdef-1"),
+        review=True,
     )  # fmt: skip
     assert {one.code for one in found.reasons} | {"path_sealed"} == documented
 

@@ -8,7 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from toolcell_policies import changed_git_keys
-from toolcell_policies._git_config import _parsed, is_harmless, runs_a_command
+from toolcell_policies._git_config import (
+    _parsed,
+    is_harmless,
+    names_a_program,
+    runs_a_command,
+)
 
 
 def changed(before: bytes | None, after: bytes | None) -> tuple[str, ...] | None:
@@ -181,3 +186,21 @@ def test_what_is_read_is_what_git_itself_reads(
         one if "\n" in one else f"{one}\ntrue" for one in done.stdout.decode().split("\0")[:-1]
     )
     assert ours == theirs
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "runs"),
+    [
+        ("strategy", b"ort\n", False),
+        ("strategy", b"subtree", False),
+        ("strategy", b"foo/../evil\n", True),
+        ("strategy", b"", True),
+        ("strategy_opts", b"--theirs\n", False),
+        ("opts", b"[options]\n\tedit = true\n", False),
+        ("opts", b"[options]\n\tstrategy = recursive\n\tstrategy-option = ours\n", False),
+        ("opts", b"[options]\n\tStrategy = ../evil\n", True),
+    ],
+)
+def test_a_strategy_that_is_not_gits_own_is_a_program(name: str, text: bytes, runs: bool) -> None:
+    """`git rebase --continue` runs `git-merge-` and what it says, wherever that leads."""
+    assert names_a_program(name, text) is runs

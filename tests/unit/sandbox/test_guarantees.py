@@ -276,7 +276,11 @@ def test_a_workspace_to_be_read_is_masked_by_an_overlay() -> None:
     assert found.held["writes_transactional"] == "workspace read-only"
     waived = promised(spec(workspace="/w", waive=("paths_masked",)))
     assert (waived.isolation, waived.waived) == ("standard", ("paths_masked",))
-    assert "overlay" not in waived.layers
+    # Sockets, FIFOs and locks of the host stay out of reach, where that can be had.
+    assert "overlay" in waived.layers
+    poor = promise(spec(workspace="/w", waive=("paths_masked",)), WHOLE.without("overlay"))
+    assert isinstance(poor, Promise)
+    assert "overlay" not in poor.layers
     assert promised(spec("container", workspace="/w")).isolation == "container"
 
 
