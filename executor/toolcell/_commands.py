@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Awaitable, Callable
 from typing import Annotated, Any, Final
 
@@ -31,6 +32,9 @@ __all__ = ["COMMANDS", "GROUPS"]
 _FLAGS: Final = Flags()
 _PACKS: Final = Packs()
 _OUTPUT: Final = Output()
+
+HIDDEN_SHOWN: Final = 20
+"""How many hidden names `check` names."""
 
 ToolName = Annotated[str, Parameter(help="A tool's name or alias; see `toolcell tools`.")]
 Arguments = Annotated[
@@ -136,6 +140,12 @@ async def check(tool: ToolName, /, *arguments: Arguments, flags: Flags = _FLAGS)
             found = executor.registry.get(tool)
             name = tool if found is None else found.name
             jail = {} if found is None else executor.choices.jail_of(found)
+            if found is not None and jail["workspace_mode"] in ("transaction", "read_only"):
+                names, by_git = await executor.hidden()
+                more = len(names) - HIDDEN_SHOWN
+                jail["hidden"] = [_text(name) for name in names[:HIDDEN_SHOWN]]
+                jail["hidden"] += [f"... and {more} more"] if more > 0 else []
+                jail["hidden_but_tracked_by_git"] = list(map(_text, sorted(by_git)[:HIDDEN_SHOWN]))
             return name, executor.check(tool, words.arguments(found)), jail
 
     name, decision, jail = await until_signalled(work)
@@ -245,6 +255,11 @@ GROUPS: Final[dict[str, tuple[str, dict[str, Callable[..., Awaitable[int]]]]]] =
     "effects": ("What was refused and parked: show, commit or drop it.", EFFECTS),
 }
 """Commands that have commands of their own, with what they are for."""
+
+
+def _text(path: str) -> str:
+    """A path that any program can read, whatever bytes its names are made of."""
+    return os.fsencode(path).decode("utf-8", "backslashreplace")
 
 
 def _refuse_choices() -> None:

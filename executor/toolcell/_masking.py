@@ -98,6 +98,14 @@ class Masking:
             watched.append((index, found))
         return Hidden(masks=masks, watched=tuple(watched))
 
+    async def names(self, top: str, identity: tuple[int, int]) -> tuple[str, ...]:
+        """What of a folder is hidden now.
+
+        Raises:
+            NotIndexed: that cannot be told.
+        """
+        return (await (await self._index(top, identity)).current()).paths
+
     async def _index(self, top: str, identity: tuple[int, int]) -> MaskIndex:
         if top not in self._indexes:
             judge = await trio.to_thread.run_sync(MaskedNames, top, self._protected)

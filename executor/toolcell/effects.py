@@ -60,6 +60,7 @@ from toolcell_sandbox.commit import (
     commit,
     generation,
 )
+from toolcell_sandbox.mask_index import NotIndexed
 from toolcell_sandbox.outcome import Upper
 from toolcell_sandbox.recovery import recover
 from toolcell_sandbox.spec import JailSpec
@@ -359,6 +360,21 @@ class Transactions:
             return await trio.to_thread.run_sync(
                 self.ledger.changes_since, baseline, workspace_fd, _check_cancelled
             )
+
+    async def hidden(self) -> tuple[tuple[str, ...], frozenset[str]]:
+        """What of the workspace calls cannot see, and which of it git tracks; nothing where that
+        cannot be told, or nothing is hidden at this level."""
+        if self._choices.isolation == "container" or "paths_masked" in self._choices.waive:
+            return (), frozenset()
+        try:
+            names = await self._masking.names(self._workspace.path, self._workspace.identity)
+        except NotIndexed:
+            return (), frozenset()
+        with self._opened() as workspace_fd:
+            if workspace_fd is None or not names:
+                return names, frozenset()
+            found = await trio.to_thread.run_sync(tracked, workspace_fd)
+        return names, found & set(names)
 
     @contextlib.contextmanager
     def _opened(self) -> Iterator[int | None]:

@@ -321,6 +321,13 @@ class Executor:
                 park=self._parks,
             )
 
+    async def hidden(self) -> tuple[tuple[str, ...], frozenset[str]]:
+        """What of the workspace no call can see now, and which of it git tracks.
+
+        Git calls the latter deleted, and what was committed of it can be read from its objects.
+        """
+        return await self._transactions.hidden()
+
     # -- what calls came to ---------------------------------------------------------------
 
     def baseline(self) -> Baseline:

@@ -656,6 +656,24 @@ def test_check_says_which_jail_it_is_about_and_what_of_it_asks(
     assert (plain["level"], plain["jail"]["isolation"]) == (0, "standard")
 
 
+def test_check_names_what_is_hidden_and_what_git_knows_of_it(
+    toolcell: Run, workspace: Path
+) -> None:
+    """A person who wonders why a tool cannot find a file looks here first."""
+    for name in (".env", "sub/tls.key"):
+        (workspace / name).parent.mkdir(exist_ok=True)
+        (workspace / name).write_text("SECRET")
+    git = ["git", "-C", str(workspace), "-c", "user.name=a", "-c", "user.email=b"]
+    for words in (["init", "-q"], ["add", ".env"], ["commit", "-qm", "x"]):
+        subprocess.run([*git, *words], check=True)
+    told = json.loads(toolcell("check", "shell", "command=ls", "--json").stdout)["jail"]
+    assert told["workspace_mode"] == "transaction"
+    assert told["hidden"] == [".env", "sub/tls.key"]
+    assert told["hidden_but_tracked_by_git"] == [".env"]
+    waived = toolcell("check", "shell", "command=ls", "--json", "--waive", "paths_masked")
+    assert json.loads(waived.stdout)["jail"]["hidden"] == []
+
+
 # -- the jail's flags ---------------------------------------------------------------------
 
 SHOW = "import os\nprint(sorted(os.listdir('.')), os.listdir({0!r}), os.environ['A'])"
