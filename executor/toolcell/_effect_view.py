@@ -11,20 +11,11 @@ import os
 import stat
 from typing import Final
 
-from toolcell_sandbox._beneath import open_beneath, reopen
+from toolcell_sandbox._beneath import kind_of, open_beneath, reopen
 from toolcell_sandbox.changeset import Change, ChangeSet, Kind
 
 READ_BYTES_MAX: Final = 64 << 10
 _CACHED_MAX: Final = 50_000
-_KINDS: Final[dict[int, Kind]] = {
-    stat.S_IFREG: "file",
-    stat.S_IFDIR: "folder",
-    stat.S_IFLNK: "symlink",
-    stat.S_IFIFO: "fifo",
-    stat.S_IFSOCK: "socket",
-    stat.S_IFCHR: "device",
-    stat.S_IFBLK: "device",
-}
 
 
 def read_beneath(top_fd: int, path: str, *, bytes_max: int = READ_BYTES_MAX) -> bytes | None:
@@ -139,7 +130,7 @@ class View:
         except (OSError, ValueError):
             return None, None
         try:
-            kind = _KINDS.get(stat.S_IFMT(os.fstat(fd).st_mode))
+            kind = kind_of(os.fstat(fd))
             # An empty path is the link itself that the descriptor stands for (readlink(2)).
             target = os.readlink("", dir_fd=fd) if kind == "symlink" else None
         except OSError:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from toolcell.results import Effects
-from toolcell_sandbox._child.syscalls import open_beneath
+from toolcell_sandbox._beneath import kind_of, open_beneath
 from toolcell_sandbox.changeset import Entry
 
 PATHS_MAX: Final = 500_000
@@ -104,26 +104,17 @@ def _state_of(entry: Entry, fd: int | None) -> State:
     return entry.kind, entry.mode, entry.target or ""
 
 
-_KINDS: Final = {
-    stat.S_IFREG: "file",
-    stat.S_IFDIR: "folder",
-    stat.S_IFLNK: "symlink",
-    stat.S_IFIFO: "fifo",
-    stat.S_IFSOCK: "socket",
-}
-
-
 def _state_now(workspace_fd: int, path: str) -> State | None:
     folder, _, name = path.rpartition("/")
     try:
-        parent = open_beneath(workspace_fd, os.fsencode(folder or "."), os.O_PATH | os.O_DIRECTORY)
+        parent = open_beneath(workspace_fd, folder, os.O_PATH | os.O_DIRECTORY)
     except OSError as error:
         if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
             return None
         raise
     try:
         found = os.stat(name, dir_fd=parent, follow_symlinks=False)
-        kind = _KINDS.get(stat.S_IFMT(found.st_mode), "device")
+        kind = kind_of(found)
         mode = stat.S_IMODE(found.st_mode)
         if kind == "symlink":
             return kind, mode, os.readlink(name, dir_fd=parent)

@@ -13,7 +13,7 @@ import trio
 from toolcell._visible import visible
 from toolcell.confinement import library_mounts, library_path
 from toolcell_sandbox import run_in_jail
-from toolcell_sandbox._child.syscalls import open_beneath
+from toolcell_sandbox._beneath import open_beneath
 from toolcell_sandbox.changeset import Change, ChangeSet, Sort
 from toolcell_sandbox.spec import Isolation, JailSpec, Limits, PythonHandler
 
@@ -109,7 +109,7 @@ def _texts(changes: ChangeSet, layer_fd: int, workspace_fd: int) -> list[dict[st
 def _text(folder: int, path: str) -> str | None:
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY
     try:
-        fd = open_beneath(folder, os.fsencode(path), flags)
+        fd = open_beneath(folder, path, flags)
     except OSError:
         return None
     try:

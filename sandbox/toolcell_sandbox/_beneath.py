@@ -6,38 +6,46 @@ followed (open(2)). So a name is looked at first, and read only when it is what 
 
 from __future__ import annotations
 
-import ctypes
+import errno
 import os
-import struct
+import stat
+from typing import Final
 
 from ._child import syscalls
+from .changeset import Kind
 
-# include/uapi/linux/openat2.h
-RESOLVE_NO_XDEV = 0x01
-RESOLVE_BENEATH = 0x08
-_RESOLVE = (
-    RESOLVE_NO_XDEV
-    | syscalls.RESOLVE_NO_MAGICLINKS
-    | syscalls.RESOLVE_NO_SYMLINKS
-    | RESOLVE_BENEATH
-)
+PATH_FLAGS: Final = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
+"""Whatever a name is, without opening it, a symlink too."""
+GONE: Final = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP})
+"""What an open says of a name that is no longer the folder it was."""
+KINDS: Final[dict[int, Kind]] = {
+    stat.S_IFREG: "file",
+    stat.S_IFDIR: "folder",
+    stat.S_IFLNK: "symlink",
+    stat.S_IFIFO: "fifo",
+    stat.S_IFSOCK: "socket",
+}
 
 
-def open_beneath(folder_fd: int, path: str, flags: int) -> int:
-    """A descriptor of `path`, which leads from `folder_fd` downwards, through no link or mount.
+def kind_of(found: os.stat_result) -> Kind:
+    """What stat(2) saw, in the change set's words."""
+    return KINDS.get(stat.S_IFMT(found.st_mode), "device")
 
-    With `O_PATH | O_NOFOLLOW` a symlink as the last component is opened itself (openat2(2),
-    RESOLVE_NO_SYMLINKS). The descriptor is close-on-exec.
+
+def open_beneath(folder_fd: int, path: str, flags: int, *, across: bool = False) -> int:
+    """A descriptor of `path`, which leads from `folder_fd` downwards, "" for itself.
+
+    Through no link, and through no mount unless `across`. With `O_PATH | O_NOFOLLOW` a symlink as
+    the last component is opened itself (openat2(2), RESOLVE_NO_SYMLINKS). It is close-on-exec.
 
     Raises:
         OSError: ELOOP where a component is a symlink, EXDEV where another file system is mounted
             or the path leads out, ENOENT, ENOTDIR, EACCES as open(2) says.
     """
-    how = ctypes.c_char_p(struct.pack("=QQQ", flags | os.O_CLOEXEC, 0, _RESOLVE))
-    name = ctypes.c_char_p(os.fsencode(path))
+    name = os.fsencode(path or ".")
     while True:
         try:
-            return syscalls.syscall("openat2", folder_fd, name, how, 24)
+            return syscalls.open_beneath(folder_fd, name, flags, across=across)
         except InterruptedError:
             continue
 
@@ -50,10 +58,12 @@ def path_of(fd: int) -> str:
     return f"/proc/self/fd/{fd}"
 
 
-def reopen(fd: int) -> int:
-    """A descriptor to read from, of the regular file or folder that `fd` has open as O_PATH.
+def reopen(fd: int, flags: int = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY) -> int:
+    """A descriptor of the regular file or folder that `fd` has open as O_PATH, to read by default.
+
+    Look at its kind first: this would open a device.
 
     Raises:
         OSError: EACCES where it may not be read; EAGAIN where somebody has a lease on it.
     """
-    return os.open(path_of(fd), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    return os.open(path_of(fd), flags | os.O_CLOEXEC)

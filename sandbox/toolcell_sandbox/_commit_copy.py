@@ -8,8 +8,9 @@ import shlex
 import stat
 from typing import Final
 
+from ._beneath import PATH_FLAGS, kind_of, open_beneath, reopen
 from ._commit_folders import GONE, Folders, Gone
-from ._commit_kernel import NO_SUCH_CALL, PATH_FLAGS, REFUSED, kind_of, open_beneath, reopen
+from ._commit_kernel import NO_SUCH_CALL, REFUSED
 from ._commit_look import Check
 from ._commit_results import Refusal
 from .changeset import Entry

@@ -7,7 +7,7 @@ import os
 from collections import OrderedDict
 from typing import Final, Self
 
-from ._commit_kernel import PATH_FLAGS, open_beneath
+from ._beneath import PATH_FLAGS, open_beneath
 
 _KEPT: Final = 64
 """Descriptors at a time: fewer than the smallest usual limit leaves."""

@@ -16,42 +16,17 @@ import struct
 import time
 from typing import Final
 
+from ._beneath import PATH_FLAGS, open_beneath, reopen
 from ._child import syscalls
-from .changeset import Kind
 
-RESOLVE_NO_XDEV: Final = 0x01
-RESOLVE_BENEATH: Final = 0x08
-"""include/uapi/linux/openat2.h."""
 RENAME_NOREPLACE: Final = 1
 RENAME_EXCHANGE: Final = 2
 """include/uapi/linux/fs.h."""
-PATH_FLAGS: Final = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 
 NO_SUCH_CALL: Final = frozenset({errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP})
 """What renameat2(2) answers where the file system has not got the flag."""
 REFUSED: Final = frozenset({errno.EPERM, errno.EINVAL})
 """What chown(2) answers where an id is not ours to give, or has no meaning in our namespace."""
-
-_RENAMEAT2: Final = {"x86_64": 316, "aarch64": 276}
-_BENEATH: Final = (
-    RESOLVE_BENEATH
-    | RESOLVE_NO_XDEV
-    | syscalls.RESOLVE_NO_SYMLINKS
-    | syscalls.RESOLVE_NO_MAGICLINKS
-)
-_KINDS: Final[dict[int, Kind]] = {
-    stat.S_IFREG: "file",
-    stat.S_IFDIR: "folder",
-    stat.S_IFLNK: "symlink",
-    stat.S_IFIFO: "fifo",
-    stat.S_IFSOCK: "socket",
-}
-_libc = ctypes.CDLL(None, use_errno=True)
-
-
-def kind_of(found: os.stat_result) -> Kind:
-    """What stat(2) saw, in the change set's words."""
-    return _KINDS.get(stat.S_IFMT(found.st_mode), "device")
 
 
 def look(folder: int, name: str) -> os.stat_result | None:
@@ -71,41 +46,15 @@ def open_workspace(path: str) -> int:
     return syscalls.syscall("openat2", syscalls.AT_FDCWD, name, ctypes.c_char_p(how), len(how))
 
 
-def open_beneath(folder: int, path: str, flags: int) -> int:
-    """Open below `folder`, through no symlink, no magic link and no mount (openat2(2))."""
-    how = struct.pack("=QQQ", flags | os.O_CLOEXEC, 0, _BENEATH)
-    name = ctypes.c_char_p(os.fsencode(path))
-    return syscalls.syscall("openat2", folder, name, ctypes.c_char_p(how), len(how))
-
-
-def reopen(fd: int, flags: int) -> int:
-    """The very file of an O_PATH descriptor, opened for real.
-
-    By the magic link of proc(5), which no rename can turn elsewhere. Look at its kind first: this
-    would open a FIFO or a device.
-    """
-    return os.open(f"/proc/self/fd/{fd}", flags | os.O_CLOEXEC)
-
-
 def rename(folder: int, old: str, new: str, flags: int) -> None:
     """renameat2(2) within one open folder."""
-    machine = syscalls.platform_machine()
-    if machine not in _RENAMEAT2:
-        raise syscalls.UnsupportedMachine(f"toolcell knows x86_64 and aarch64, not {machine}")
-    result = _libc.syscall(
-        ctypes.c_long(_RENAMEAT2[machine]),
-        ctypes.c_long(folder),
-        ctypes.c_char_p(os.fsencode(old)),
-        ctypes.c_long(folder),
-        ctypes.c_char_p(os.fsencode(new)),
-        ctypes.c_long(flags),
-    )
-    _check(result, new)
+    names = [ctypes.c_char_p(os.fsencode(name)) for name in (old, new)]
+    syscalls.syscall("renameat2", folder, names[0], folder, names[1], flags)
 
 
 def syncfs(fd: int) -> None:
     """All of the file system of `fd` is on disk afterwards (syncfs(2))."""
-    _check(_libc.syncfs(ctypes.c_int(fd)), "syncfs")
+    syscalls.syscall("syncfs", fd)
 
 
 def fsync_folder(fd: int) -> None:
@@ -205,9 +154,3 @@ def _open_own(folder: int, name: str) -> int:
         return reopen(held, os.O_RDONLY | os.O_DIRECTORY)
     finally:
         os.close(held)
-
-
-def _check(result: int, what: str) -> None:
-    if result < 0:
-        number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number), what)

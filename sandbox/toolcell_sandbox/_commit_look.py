@@ -7,8 +7,9 @@ import os
 import stat
 from collections.abc import Callable, Iterator, Mapping
 
+from ._beneath import PATH_FLAGS, kind_of, open_beneath, reopen
 from ._commit_folders import GONE, Folders, Gone
-from ._commit_kernel import PATH_FLAGS, is_open_for_writing, kind_of, look, open_beneath, reopen
+from ._commit_kernel import is_open_for_writing, look
 from ._commit_plan import Plan, Root
 from .changeset import Change, Entry
 

@@ -8,19 +8,11 @@ import stat
 from collections.abc import Callable
 from typing import Final
 
+from ._beneath import PATH_FLAGS, open_beneath, reopen
 from ._commit_copy import TOO_MUCH, attributes_do_not_fit, give_owner, not_ours_to_give
 from ._commit_folders import Folders, Gone
 from ._commit_journal import Journal, Operation
-from ._commit_kernel import (
-    NO_SUCH_CALL,
-    PATH_FLAGS,
-    RENAME_EXCHANGE,
-    RENAME_NOREPLACE,
-    look,
-    open_beneath,
-    rename,
-    reopen,
-)
+from ._commit_kernel import NO_SUCH_CALL, RENAME_EXCHANGE, RENAME_NOREPLACE, look, rename
 from ._commit_look import Check, Displaced, busy, moved_same, same, same_folder, verify_displaced
 from ._commit_plan import Plan, Root
 from ._commit_results import Clash, Refusal

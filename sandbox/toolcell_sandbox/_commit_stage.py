@@ -7,6 +7,7 @@ import stat
 from collections.abc import Mapping
 from typing import Final
 
+from ._beneath import PATH_FLAGS, kind_of, open_beneath, reopen
 from ._commit_copy import (
     TOO_MUCH,
     attributes_do_not_fit,
@@ -19,7 +20,7 @@ from ._commit_copy import (
 )
 from ._commit_folders import Folders, Gone
 from ._commit_journal import Journal, Operation, Staged
-from ._commit_kernel import PATH_FLAGS, fsync_folder, kind_of, open_beneath, reopen, syncfs
+from ._commit_kernel import fsync_folder, syncfs
 from ._commit_look import Check, digest
 from ._commit_plan import Plan, Root
 from ._commit_results import Clash

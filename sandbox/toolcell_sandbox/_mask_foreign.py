@@ -6,6 +6,7 @@ import os
 from typing import Final
 
 from . import _mask_open
+from ._beneath import GONE, PATH_FLAGS
 
 KEPT: Final = 1_000
 
@@ -43,9 +44,9 @@ class Foreign:
 
     def _is_still(self, top: int, path: str) -> bool:
         try:
-            fd = _mask_open.open_beneath(top, path, _mask_open.NAME)
+            fd = _mask_open.open_below(top, path, PATH_FLAGS)
         except OSError as error:
-            return error.errno not in _mask_open.GONE
+            return error.errno not in GONE
         try:
             found = os.fstat(fd)
         finally:

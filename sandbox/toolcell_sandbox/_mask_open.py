@@ -1,23 +1,14 @@
-"""Opens below a folder that follow no link, and which file systems tell us all that happens."""
+"""What can be entered, and which file systems tell us all that happens in them."""
 
 from __future__ import annotations
 
 import ctypes
-import errno
 import os
-import struct
 from typing import Final
 
-from ._child import syscalls
-
-RESOLVE_BENEATH: Final = 0x08
-"""include/uapi/linux/openat2.h; with the two of `syscalls`: no link, and not out of the folder."""
+from ._beneath import open_beneath
 
 FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-NAME: Final = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
-
-GONE: Final = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP})
-"""What an open says of a name that is no longer the folder it was."""
 
 # include/uapi/linux/magic.h, fs/smb, fs/nfs, fs/ceph: another machine may write there unseen,
 # or a daemon. virtiofs and sshfs are FUSE.
@@ -40,27 +31,11 @@ _SHARED: Final = frozenset(
 )
 
 _libc = ctypes.CDLL(None, use_errno=True)
-_HOW: Final = syscalls.RESOLVE_NO_SYMLINKS | syscalls.RESOLVE_NO_MAGICLINKS | RESOLVE_BENEATH
-_MODES: Final = {
-    flags: struct.pack("=QQQ", flags, 0, _HOW) for flags in (FOLDER, NAME, NAME | os.O_DIRECTORY)
-}
 
 
-def open_beneath(top: int, path: str, flags: int) -> int:
-    """A descriptor of `path` below the folder `top`, "" for itself (openat2(2)).
-
-    No component may be a link; with NAME the last one may be one, and is not followed.
-    `flags`: FOLDER, NAME, or NAME | O_DIRECTORY.
-    """
-    how = _MODES[flags]
-    name = ctypes.c_char_p(os.fsencode(path or "."))
-    return syscalls.syscall("openat2", top, name, ctypes.c_char_p(how), len(how))
-
-
-def reopen(fd: int) -> int:
-    """A descriptor for reading of the regular file that `fd`, an O_PATH one, is on."""
-    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-    return os.open(f"/proc/self/fd/{fd}", flags)
+def open_below(top: int, path: str, flags: int) -> int:
+    """`open_beneath` that crosses mounts: what is mounted in the folder is seen by a jail too."""
+    return open_beneath(top, path, flags, across=True)
 
 
 def may_enter(fd: int) -> bool:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Final
 
 from . import _inotify, _mask_open
+from ._beneath import GONE, PATH_FLAGS, reopen
 from ._inotify import Inotify
 from ._mask_folder import ENVIRONMENT, Folder
 from ._mask_foreign import Foreign
@@ -98,7 +99,7 @@ class Walk:
             finally:
                 os.close(fd)
         except OSError as error:
-            if error.errno in _mask_open.GONE:
+            if error.errno in GONE:
                 raise Torn from None
             raise failed(error, inner) from None
 
@@ -116,7 +117,7 @@ class Walk:
         """Look whether a forbidden file has got another name during the first walk."""
         for folder, name, inode in self._known.links.told():
             try:
-                fd = _mask_open.open_beneath(self._top, join(folder.path, name), _mask_open.NAME)
+                fd = _mask_open.open_below(self._top, join(folder.path, name), PATH_FLAGS)
             except OSError:
                 continue  # What became of it is in the queue.
             try:
@@ -135,11 +136,11 @@ class Walk:
         """
         path = folder.path
         try:
-            fd = _mask_open.open_beneath(self._top, path, _mask_open.FOLDER)
+            fd = _mask_open.open_below(self._top, path, _mask_open.FOLDER)
         except PermissionError:
             raise
         except OSError as error:
-            if error.errno in _mask_open.GONE:
+            if error.errno in GONE:
                 raise Torn from None
             raise failed(error, path) from None
         try:
@@ -159,7 +160,7 @@ class Walk:
         """The watch of the folder at a path below the top, or below `at`; None where none is."""
         below = self._top if at is None else at
         try:
-            fd = _mask_open.open_beneath(below, path, _mask_open.FOLDER)
+            fd = _mask_open.open_below(below, path, _mask_open.FOLDER)
         except OSError:
             return None
         try:
@@ -239,18 +240,18 @@ class Walk:
     def _opened(self, folder: Folder) -> int | None:
         path, parent = folder.path, folder.parent
         try:
-            return _mask_open.open_beneath(self._top, path, _mask_open.FOLDER)
+            return _mask_open.open_below(self._top, path, _mask_open.FOLDER)
         except PermissionError:
             if parent is None:
                 raise unreadable("", is_own=True) from None
         # First see to it that we hear of its being opened, and then look again.
-        fd = _mask_open.open_beneath(self._top, parent.path, _mask_open.FOLDER)
+        fd = _mask_open.open_below(self._top, parent.path, _mask_open.FOLDER)
         try:
             self._known.keep(self._inotify.watch(fd, _MODES))
         finally:
             os.close(fd)
         try:
-            return _mask_open.open_beneath(self._top, path, _mask_open.FOLDER)
+            return _mask_open.open_below(self._top, path, _mask_open.FOLDER)
         except PermissionError:
             self._refuse_unless_shut(path, parent.path)
         self._known.drop(folder)
@@ -264,7 +265,7 @@ class Walk:
         """
         for each in (path, parent):
             try:
-                fd = _mask_open.open_beneath(self._top, each, _mask_open.NAME | os.O_DIRECTORY)
+                fd = _mask_open.open_below(self._top, each, PATH_FLAGS | os.O_DIRECTORY)
             except PermissionError:
                 continue
             try:
@@ -301,7 +302,7 @@ class Walk:
         """
         file = None
         try:
-            at = os.open(name, _mask_open.NAME, dir_fd=fd)
+            at = os.open(name, PATH_FLAGS, dir_fd=fd)
             try:
                 if stat.S_ISREG(os.fstat(at).st_mode):
                     file = self._reopened(at, fd)
@@ -328,7 +329,7 @@ class Walk:
     def _reopened(self, at: int, folder_fd: int) -> int:
         """A regular file for reading; where that is refused we hear of a change of its modes."""
         try:
-            return _mask_open.reopen(at)
+            return reopen(at)
         except PermissionError:
             self._known.keep(self._inotify.watch(folder_fd, _MODES))
-            return _mask_open.reopen(at)
+            return reopen(at)

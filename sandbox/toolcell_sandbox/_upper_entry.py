@@ -8,18 +8,10 @@ import stat
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from ._beneath import open_beneath, path_of, reopen
-from .changeset import Entry, Kind
+from ._beneath import kind_of, open_beneath, path_of, reopen
+from .changeset import Entry
 
 CHUNK_BYTES = 1 << 20
-
-_KINDS: dict[int, Kind] = {
-    stat.S_IFREG: "file",
-    stat.S_IFDIR: "folder",
-    stat.S_IFLNK: "symlink",
-    stat.S_IFIFO: "fifo",
-    stat.S_IFSOCK: "socket",
-}
 
 _OVERLAY = "user.overlay."
 # Documentation/filesystems/overlayfs.rst, "User xattr", "Nesting overlayfs mounts": what a jail
@@ -50,7 +42,7 @@ def is_whiteout(found: os.stat_result) -> bool:
 def entry_of(found: os.stat_result, target: str | None, *, uid: int, gid: int) -> Entry:
     """What stat(2) said, as plain data, with the ids of the host's disk."""
     return Entry(
-        kind=_KINDS.get(stat.S_IFMT(found.st_mode), "device"),
+        kind=kind_of(found),
         mode=stat.S_IMODE(found.st_mode),
         uid=uid,
         gid=gid,

@@ -35,8 +35,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from toolcell_sandbox._beneath import kind_of
 from toolcell_sandbox._child import syscalls
-from toolcell_sandbox._commit_kernel import kind_of
 from toolcell_sandbox.changeset import Change, ChangeSet, Entry
 from toolcell_sandbox.commit import Place, commit
 from toolcell_sandbox.recovery import Recovered, recover

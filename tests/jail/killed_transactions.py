@@ -17,6 +17,7 @@ Prints one line of JSON a round.
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import json
 import os
@@ -46,8 +47,8 @@ AIMS: Final = ("run", "planned", "committing", "applied", "handler", "committing
 RECORDS: Final = ("planned", "committing", "applied")
 _CLI: Final = "import sys; from toolcell.cli import main; sys.exit(main())"
 KEPT: Final = frozenset({"audit.jsonl", "workspaces"})
-"""What of the state folder stays, and in the workspace's own corner of it: its lock and stamp."""
-KEPT_CORNER: Final = frozenset({"lock", "last-commit"})
+"""What of the state folder stays, and in the workspace's own corner of it: what orders commits."""
+KEPT_CORNER: Final = frozenset({"lock", "generation"})
 
 SCRIPT: Final = r"""
 set -e
@@ -165,7 +166,8 @@ def processes() -> dict[int, tuple[int, int, str]]:
 def descendants(pid: int) -> list[set[Process]]:
     """All below a process, by depth: its launchers, their inits, those workers, and the rest."""
     everything = processes()
-    levels, pids = [], {pid}
+    levels: list[set[Process]] = []
+    pids = {pid}
     while True:
         level = {(one, start) for one, (parent, start, _) in everything.items() if parent in pids}
         if not level:
@@ -210,7 +212,16 @@ class Round:
         )
         self.journal = str(self.corner / "journal")
         self.mark = f"{os.getpid()}-{folder.name}"
+        self.pid, self.survivors = 0, 0
         self._told, self._buffer = -1, b""
+
+    def __enter__(self) -> Round:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """A round that broke off leaves no process, which would hold our streams open."""
+        if self.pid:
+            self.kill(set())
 
     def start(self) -> float:
         """Fork the process: when it had begun the call, by our clock."""
@@ -294,6 +305,7 @@ class Round:
         known |= set().union(*descendants(self.pid))
         os.kill(self.pid, signal.SIGKILL)
         os.waitpid(self.pid, 0)
+        self.pid = 0
         stage = self.stage()
         self.told()
         os.close(self._told)
@@ -380,50 +392,53 @@ class Learned:
         self.call_s, self.jail_s = 0.0, 0.0
         self.left_s = dict.fromkeys(RECORDS, 0.0)
         for number, review in enumerate((False, True, False)):
-            one = Round(folder / f"plain{number}", review=review)
-            self.before = tree_hash(one.ws)
-            began = one.start()
-            one.until(lambda one=one: len(descendants(one.pid)) > 1)  # type: ignore[misc]  # bound now
-            tree = time.monotonic()
-            one.until(lambda one=one: not descendants(one.pid))  # type: ignore[misc]  # bound now
-            self.jail_s = max(self.jail_s, time.monotonic() - tree)
-            times = {}
-            for record in RECORDS:
-                one.until(lambda one=one, record=record: one.reached(record), poll_s=0)  # type: ignore[misc]  # bound now
-                times[record] = time.monotonic()
-            one.until(lambda one=one: one.result() is not None, poll_s=0)  # type: ignore[misc]  # bound now
-            ended = time.monotonic()
-            one.until(one.ended)
-            result = one.result()
-            if result is None or result["kind"] is not None:
-                raise AssertionError(result)
-            self.after = tree_hash(one.ws)
-            one.kill(set())
-            if one.beside():
-                raise AssertionError(one.beside())
-            self.call_s = max(self.call_s, ended - began)
-            for record in RECORDS:
-                self.left_s[record] = max(self.left_s[record], ended - times[record])
+            with Round(folder / f"plain{number}", review=review) as one:
+                self._learn(one)
             remove(one.folder)
+
+    def _learn(self, one: Round) -> None:
+        self.before = tree_hash(one.ws)
+        began = one.start()
+        one.until(lambda: len(descendants(one.pid)) > 1)
+        tree = time.monotonic()
+        one.until(lambda: not descendants(one.pid))
+        self.jail_s = max(self.jail_s, time.monotonic() - tree)
+        times = {}
+        for record in RECORDS:
+            one.until(functools.partial(one.reached, record), poll_s=0)
+            times[record] = time.monotonic()
+        one.until(lambda: one.result() is not None, poll_s=0)
+        ended = time.monotonic()
+        one.until(one.ended)
+        result = one.result()
+        if result is None or result["kind"] is not None:
+            raise AssertionError(result)
+        self.after = tree_hash(one.ws)
+        one.kill(set())
+        if one.beside():
+            raise AssertionError(one.beside())
+        self.call_s = max(self.call_s, ended - began)
+        for record in RECORDS:
+            self.left_s[record] = max(self.left_s[record], ended - times[record])
 
 
 def killed(folder: Path, number: int, chance: random.Random, learned: Learned) -> dict[str, Any]:
     """One round."""
     aim = AIMS[number % len(AIMS)]
-    one = Round(folder / f"{number}", review=chance.random() < 0.3)
     way = chance.choice(("doctor", "executor"))
-    one.start()
     known: set[Process] = set()
     victim = "supervisor"
-    if aim in RECORDS:
-        one.until(lambda: one.reached(aim), poll_s=0)
-        _spin(chance.uniform(0, 1.1 * learned.left_s[aim]))
-    elif aim == "handler":
-        victim = _kill_inside(one, chance, learned, known)
-        one.until(one.ended)
-    else:
-        time.sleep(chance.uniform(0, 1.15 * learned.call_s))  # The random moment itself.
-    stage = one.kill(known)
+    with Round(folder / f"{number}", review=chance.random() < 0.3) as one:
+        one.start()
+        if aim in RECORDS:
+            one.until(lambda: one.reached(aim), poll_s=0)
+            _spin(chance.uniform(0, 1.1 * learned.left_s[aim]))
+        elif aim == "handler":
+            victim = _kill_inside(one, chance, learned, known)
+            one.until(one.ended)
+        else:
+            time.sleep(chance.uniform(0, 1.15 * learned.call_s))  # The random moment itself.
+        stage = one.kill(known)
     result = one.result()
     recovered, is_done = one.recover(way)
     found = tree_hash(one.ws)

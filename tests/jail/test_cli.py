@@ -879,7 +879,7 @@ def test_the_tour_ends_as_expected(toolcell: Run, workspace: Path) -> None:
     assert sorted(os.listdir(workspace)) == before
     told = toolcell("tour", cwd=Path("/"))
     assert told.returncode == 0
-    assert b"All 12 calls ended as expected." in told.stdout
+    assert b"All 14 calls ended as expected." in told.stdout
 
 
 def test_the_version_is_printed_without_loading_the_rest(environment: dict[str, str]) -> None:

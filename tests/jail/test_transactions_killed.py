@@ -16,6 +16,7 @@ import trio
 from toolcell import Answer, Executor, Limits, ToolResult
 from toolcell._ledger import Ledger
 from toolcell.approval import ApprovalRequest, deny_all, from_callback, unsafe_approve_all
+from toolcell.results import CommitConflict
 from toolcell_sandbox.changeset import Entry
 
 from .killed_transactions import SCRIPT, names, prepared, snapshot
@@ -80,9 +81,8 @@ async def test_the_same_changes_of_a_call_that_ends_well_are_kept(workspace: Pat
     assert kind(result) is None
     after = snapshot(workspace, folder_times=True)
     assert after != before
-    differing = {
-        name for name in {*before, *after} - {"."} if before.get(name) != after.get(name)
-    }
+    differing = {name for name in {*before, *after} - {"."} if before.get(name) != after.get(name)}
+    assert result.effects is not None
     told = result.effects.created + result.effects.modified + result.effects.deleted
     # A folder's own time, where only what it holds has changed, is nobody's to tell.
     assert {name for name in differing if not (workspace / name).is_dir()} <= set(told)
@@ -100,7 +100,7 @@ async def test_a_call_that_is_ended_by_force_leaves_all_as_it_was(
     before = snapshot(workspace, folder_times=True)
 
     async def nothing() -> AsyncIterator[bytes]:
-        await trio.sleep_forever()
+        await trio.Event().wait()
         yield b""
 
     async with executor(workspace) as box:
@@ -217,7 +217,7 @@ async def test_a_call_that_is_cancelled_while_it_is_committed_leaves_all_as_it_w
     twin = prepared(workspace.parent / "twin")
     async with executor(twin) as box:
         result = await box.call("shell", {"command": SCRIPT})
-    told = len(result.files_changed)
+    told = len(result.files_changed or ())
     assert told > 20
     before = snapshot(workspace)
     inodes = {name: (workspace / name).lstat().st_ino for name in names(workspace)}
@@ -332,8 +332,8 @@ def assert_one_or_conflict(results: list[ToolResult], path: str) -> int:
     kept = [one for one in results if one.success]
     for one in results:
         if one.error is not None:
-            assert (one.error.kind, one.error.retryable) == ("commit_conflict", "yes"), one.content
-            assert one.error.paths == (path,)  # type: ignore[attr-defined]  # a conflict has them
+            assert isinstance(one.error, CommitConflict), one.content
+            assert (one.error.retryable, one.error.paths) == ("yes", (path,))
             assert one.files_changed == ()
     return len(kept)
 

@@ -23,6 +23,8 @@ _NUMBERS = {
         "rt_sigaction": 13,
         "keyctl": 250,
         "utimensat": 280,
+        "syncfs": 306,
+        "renameat2": 316,
     },
     "aarch64": {
         "clone": 220,
@@ -31,6 +33,8 @@ _NUMBERS = {
         "rt_sigaction": 134,
         "keyctl": 219,
         "utimensat": 88,
+        "syncfs": 267,
+        "renameat2": 276,
     },
 }
 _SHARED = {
