@@ -84,6 +84,8 @@ def _texts(changes: ChangeSet, layer_fd: int, workspace_fd: int) -> list[dict[st
     found: list[dict[str, Any]] = []
     left = ALL_BYTES_MAX
     for change in changes.changes:
+        if len(found) == NAMES_MAX:
+            break
         sides = [
             (workspace_fd, change.before),
             (layer_fd, change.after if change.linked_to is None else None),

@@ -117,7 +117,7 @@ class Stage:
                     here, found, (entry.uid, entry.gid), group=self._group_is_ours(change, folder)
                 )
                 if entry.kind == "fifo":
-                    os.chmod(here, entry.mode & 0o777)
+                    os.chmod(here, entry.mode & 0o1777)
                 _set_mtime(entry, found, name, folder)
         finally:
             os.close(held)

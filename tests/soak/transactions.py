@@ -44,7 +44,7 @@ def memory(field):
 async def main(what, ws, state, files):
     limits = Limits(wall_s=600, disk_files=2 * files + 1000, disk_bytes="4G", memory_bytes="4G")
     make = (
-        "import os\nfor n in range(100):\n    os.makedirs(f'many/{n}')\n"
+        "import os\\nfor n in range(100):\\n    os.makedirs(f'many/{n}')\\n"
         f"for n in range({files}): open(f'many/{{n % 100}}/{{n}}', 'w').write(str(n))"
     )
     code = make if what == "created" else "import shutil; shutil.rmtree('many')"

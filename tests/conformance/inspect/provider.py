@@ -101,6 +101,8 @@ class ToolcellSandbox(SandboxEnvironment):
             state_dir=f"{folder}/state",
             approver=unsafe_approve_all,
             isolation=isolation,
+            # What a command did before it was ended has to be seen by the next one.
+            workspace_mode="direct",
         )
 
     @classmethod
