@@ -473,7 +473,8 @@ def _without(pids: list[int], *others: int) -> list[int]:
             words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
         except OSError:
             continue
-        if words[-2].startswith(b"marker-"):
+        # A zombie has no words any more.
+        if len(words) > 1 and words[-2].startswith(b"marker-"):
             found.append(pid)
     return found
 
