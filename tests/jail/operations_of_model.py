@@ -189,13 +189,11 @@ def link(base: bytes, old: bytes, new: bytes) -> None:
 
 
 def chmod(base: bytes, path: bytes, mode: int) -> None:
-    """A folder stays one that its owner can list; of a FIFO nobody keeps more than permissions."""
+    """A folder stays one that its owner can list."""
     at = _at(base, path, changes=False)
     found = os.lstat(at)
     if stat.S_ISLNK(found.st_mode):
         raise OSError(errno.EINVAL, "a link")
-    if stat.S_ISFIFO(found.st_mode):
-        mode &= 0o777
     os.chmod(at, mode | (0o500 if stat.S_ISDIR(found.st_mode) else 0o400))
 
 
