@@ -268,7 +268,7 @@ class Left:
         if len(after.ledger.descriptors) > len(self.ledger.descriptors):
             more_fds = after.ledger.descriptors - self.ledger.descriptors
             found.append(f"descriptors {sorted(more_fds)} are left")
-        if after.ledger.mounts != self.ledger.mounts:
+        if not after.ledger.mounts <= self.ledger.mounts:
             found.append("mounts are left")
         if more_groups := after.cgroups - self.cgroups:
             found.append(f"control groups {sorted(more_groups)} are left")
