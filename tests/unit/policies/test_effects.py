@@ -609,6 +609,20 @@ def test_a_secrets_name_is_new_only_where_no_secret_is_looked_for() -> None:
     assert said(created("node_modules/p/.env", dependencies="node_modules")) == []
 
 
+def test_what_only_has_another_name_is_not_lost() -> None:
+    """A folder from below is moved by copying and deleting: the way out that our own hint names."""
+    moved = [
+        one
+        for n in range(150)
+        for one in (deleted(f"old/{n}", moved_to=f"new/{n}"), created(f"new/{n}"))
+    ]
+    assert decided(*moved).outcome is Outcome.ALLOW
+    twice = [deleted(f"old/{n}", moved_to="new/0") for n in range(150)]
+    assert decided(*twice, created("new/0")).outcome is Outcome.ASK
+    nowhere = [deleted(f"old/{n}", moved_to=f"new/{n}") for n in range(150)]
+    assert decided(*nowhere).outcome is Outcome.ASK
+
+
 def test_folders_without_end_ask() -> None:
     """Each takes a watch of the kernel's; without any left no later call can run."""
     folders = [created(f"d{n}", kind="folder") for n in range(20_001)]
