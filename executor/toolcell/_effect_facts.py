@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from toolcell._effect_ignored import Ignored
-from toolcell._effect_view import READ_BYTES_MAX, View, digest_beneath
+from toolcell._effect_view import READ_BYTES_MAX, View, digest_beneath, innermost
 from toolcell_policies import (
     Effect,
     changed_git_keys,
@@ -170,21 +170,7 @@ class _Gatherer:
         return digest_beneath(self.view.layer_fd if is_after else self.view.workspace_fd, path)
 
     def _repository(self, folder: str) -> str | None:
-        waiting: list[str] = []
-        found: str | None = None
-        while folder not in self._repositories:
-            waiting.append(folder)
-            if self._is_repository(folder):
-                found = folder
-                break
-            if not folder:
-                break
-            folder = _parent(folder)
-        else:
-            found = self._repositories[folder]
-        for each in waiting:
-            self._repositories[each] = found
-        return found
+        return innermost(folder, self._repositories, self._is_repository)
 
     def _is_repository(self, folder: str, *, before: bool = False) -> bool:
         """Whether git takes it for one, or for what a work tree shares: setup.c, and linked ones.

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from toolcell._effect_view import View, read_beneath
+from toolcell._effect_view import View, innermost, read_beneath
 
 _INDEX_BYTES_MAX: Final = 64 << 20
 _PATTERNS_MAX: Final = 1_000
@@ -52,21 +52,11 @@ class Ignored:
 
     def _repository(self, folder: str) -> str | None:
         """The innermost folder around it that had a .git of its own."""
-        waiting = []
-        found: str | None = None
-        while folder not in self._repositories:
-            waiting.append(folder)
-            if self.view.before(f"{folder}/.git" if folder else ".git") is not None:
-                found = folder
-                break
-            if not folder:
-                break
-            folder = _parent(folder)
-        else:
-            found = self._repositories[folder]
-        for each in waiting:
-            self._repositories[each] = found
-        return found
+
+        def has_git(folder: str) -> bool:
+            return self.view.before(f"{folder}/.git" if folder else ".git") is not None
+
+        return innermost(folder, self._repositories, has_git)
 
     def _is_named(self, path: str, root: str, is_folder: bool) -> bool:
         if not is_folder:

@@ -6,9 +6,11 @@ of the top, over no link, and nothing but a regular file is read.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import stat
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from toolcell_sandbox._beneath import kind_of, open_beneath, reopen
@@ -18,49 +20,73 @@ READ_BYTES_MAX: Final = 64 << 10
 _CACHED_MAX: Final = 50_000
 
 
+@contextlib.contextmanager
+def _opened(top_fd: int, path: str) -> Iterator[int]:
+    """A descriptor to read a regular file from.
+
+    Raises:
+        OSError, ValueError: there is none, or it cannot be read.
+    """
+    found = open_beneath(top_fd, path, os.O_PATH | os.O_NOFOLLOW)
+    try:
+        if not stat.S_ISREG(os.fstat(found).st_mode):
+            raise ValueError("no regular file")
+        fd = reopen(found)
+    finally:
+        os.close(found)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
 def read_beneath(top_fd: int, path: str, *, bytes_max: int = READ_BYTES_MAX) -> bytes | None:
     """What a regular file holds, or its first `bytes_max + 1` bytes where it holds more.
 
     None where there is none, or it cannot be read.
     """
-    try:
-        found = open_beneath(top_fd, path, os.O_PATH | os.O_NOFOLLOW)
-    except (OSError, ValueError):
-        return None
-    try:
-        if not stat.S_ISREG(os.fstat(found).st_mode):
-            return None
-        fd = reopen(found)
-        try:
-            parts = []
-            left = bytes_max + 1
-            while left > 0 and (part := os.read(fd, left)):
-                parts.append(part)
-                left -= len(part)
-            return b"".join(parts)
-        finally:
-            os.close(fd)
-    except OSError:
-        return None
-    finally:
-        os.close(found)
+    with contextlib.suppress(OSError, ValueError), _opened(top_fd, path) as fd:
+        parts = []
+        left = bytes_max + 1
+        while left > 0 and (part := os.read(fd, left)):
+            parts.append(part)
+            left -= len(part)
+        return b"".join(parts)
+    return None
 
 
 def digest_beneath(top_fd: int, path: str) -> bytes | None:
     """The SHA-256 of a regular file; None where there is none, or it cannot be read."""
-    try:
-        found = open_beneath(top_fd, path, os.O_PATH | os.O_NOFOLLOW)
-    except (OSError, ValueError):
-        return None
-    try:
-        if not stat.S_ISREG(os.fstat(found).st_mode):
-            return None
-        with open(reopen(found), "rb") as file:
-            return hashlib.file_digest(file, "sha256").digest()
-    except OSError:
-        return None
-    finally:
-        os.close(found)
+    with (
+        contextlib.suppress(OSError, ValueError),
+        _opened(top_fd, path) as fd,
+        open(fd, "rb", closefd=False) as file,
+    ):
+        return hashlib.file_digest(file, "sha256").digest()
+    return None
+
+
+def innermost(
+    folder: str, known: dict[str, str | None], holds: Callable[[str], bool]
+) -> str | None:
+    """The innermost of a folder and those around it of which `holds` says yes; "" is the top.
+
+    What was found out on the way goes into `known`.
+    """
+    waiting: list[str] = []
+    found: str | None = None
+    while folder not in known:
+        waiting.append(folder)
+        if holds(folder):
+            found = folder
+            break
+        if not folder:
+            break
+        folder = folder.rpartition("/")[0]
+    else:
+        found = known[folder]
+    known.update(dict.fromkeys(waiting, found))
+    return found
 
 
 class View:

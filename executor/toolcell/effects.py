@@ -52,6 +52,7 @@ from toolcell_policies import Decision, Outcome, Reason
 from toolcell_sandbox._child.syscalls import open_exactly
 from toolcell_sandbox.changeset import ChangeSet
 from toolcell_sandbox.commit import (
+    Ending,
     Failed,
     Leftover,
     Overtaken,
@@ -297,7 +298,7 @@ class Transactions:
         entries = tuple(name for name in seen if name not in case.layer.masks)
         return self._planner.judge(case.plan, effects, entries, review=case.review)
 
-    def _committed(self, case: _Case, changes: ChangeSet, judged_at: int) -> Any:
+    def _committed(self, case: _Case, changes: ChangeSet, judged_at: int) -> Ending | None:
         return commit(
             changes,
             case.layer.fd,

@@ -44,6 +44,7 @@ from .recovery import recover_locked
 
 __all__ = [
     "Conflict",
+    "Ending",
     "Failed",
     "Leftover",
     "Overtaken",

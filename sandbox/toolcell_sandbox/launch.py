@@ -18,6 +18,7 @@ from typing import Any
 import trio
 
 from . import contained, host, idpool
+from ._child import syscalls
 from ._child.mounts import SCRIPT
 from .cgroup import Group
 from .guarantees import Promise
@@ -111,15 +112,15 @@ class Launch:
         if self._layer is None:
             return None
         try:
-            told, fds, _, _ = socket.recv_fds(self._layer, TOLD_BYTES, 1)
+            told, fd = syscalls.receive(self._layer, TOLD_BYTES)
         except BlockingIOError:
             return None  # It ended before its root was built.
-        if not fds:
+        if fd is None:
             return None
         found = json.loads(told)
         owners = found["owners"]
         return Upper(
-            fd=fds[0],
+            fd=fd,
             mounted_ns=(found["marker"][0], found["marker"][1]),
             owner=tuple(owners["owner"]) if owners else None,
             uids={int(host): disk for host, disk in owners.get("uids", {}).items()},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+from typing import Any
 
 import pytest
 
@@ -400,3 +401,15 @@ async def test_peak_memory_is_read_at_the_reap_of_a_killed_call_too(jail):
     )
     assert kind(outcome) == "timeout"
     assert outcome.usage.peak_memory_bytes >= 50 << 20
+
+
+async def test_the_layer_of_a_transaction_is_inherited_by_no_other_process(jail):
+    """A child of the host's program would hold all that a call wrote, and its memory with it."""
+    upper: list[Any] = []
+    spec = dataclasses.replace(jail.spec(), workspace_mode="transaction")
+    await run_in_jail(CommandHandler(argv=("touch", "new")), spec, keep=upper.append)
+    try:
+        assert os.listdir(upper[0].fd) == ["new"]
+        assert not os.get_inheritable(upper[0].fd)
+    finally:
+        upper[0].close()

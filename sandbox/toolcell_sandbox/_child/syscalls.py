@@ -272,11 +272,19 @@ def send_fd(link: _socket.socket, fd: int, told: bytes = b"f") -> None:
 
 def receive_fd(link: _socket.socket) -> int | None:
     """The open file that was sent; None when the other end was closed without one."""
-    _, control, _, _ = link.recvmsg(1, _socket.CMSG_SPACE(4), _socket.MSG_CMSG_CLOEXEC)
+    return receive(link, 1)[1]
+
+
+def receive(link: _socket.socket, told_bytes: int) -> tuple[bytes, int | None]:
+    """The words that were sent, and the open file with them, close-on-exec.
+
+    socket.recv_fds of CPython 3.11 drops its flags, so that what it receives is inherited.
+    """
+    told, control, _, _ = link.recvmsg(told_bytes, _socket.CMSG_SPACE(4), _socket.MSG_CMSG_CLOEXEC)
     for _, kind, data in control:
         if kind == _socket.SCM_RIGHTS:
-            return int(struct.unpack("i", data[:4])[0])
-    return None
+            return told, int(struct.unpack("i", data[:4])[0])
+    return told, None
 
 
 def close_range(first: int, last: int = 0xFFFFFFFF, *, flags: int = 0) -> None:
