@@ -13,7 +13,7 @@ from toolcell._concluded import quoted
 from toolcell._masked_names import MaskedNames
 from toolcell._protected import Protected
 from toolcell.results import ConfinementFailed
-from toolcell_sandbox.fixes import fix_for
+from toolcell_sandbox.endings import unconfined
 from toolcell_sandbox.mask_index import Doubt, MaskIndex, Masks, NotIndexed
 from toolcell_sandbox.spec import JailSpec
 
@@ -45,16 +45,7 @@ class Hidden:
         for index, masks in self.watched:
             news = await index.news(masks)
             if news is not None:
-                facts = _broken(news)
-                fix = fix_for({**facts, "stage": "run"})
-                return ConfinementFailed(
-                    message=f"{fix}. Nothing was kept: paths_masked, stage run: {facts['cause']}",
-                    guarantee="paths_masked",
-                    stage="run",
-                    cause=facts["cause"],
-                    fix=fix,
-                    remedy=fix,
-                )
+                return unconfined({**_broken(news), "stage": "run"}, "Nothing was kept")
         return None
 
     def notes(self) -> dict[str, str]:
@@ -140,24 +131,15 @@ def _layered(spec: JailSpec) -> Iterator[tuple[str, tuple[int, int]]]:
 
 def _unmasked(error: NotIndexed, top: str, identity: tuple[int, int]) -> ConfinementFailed:
     """Why a folder could not be looked through; or that it is another one by now."""
-    guarantee, stage, cause = "paths_masked", "mask index", error.cause
+    facts = {"guarantee": "paths_masked", "stage": "mask index", "cause": error.cause}
+    fix: str | None = f"{error.fix}; or accept it by name: --waive paths_masked"
     try:
         found = os.stat(top, follow_symlinks=False)
         is_same = (found.st_dev, found.st_ino) == identity
     except OSError:
         is_same = False
-    if is_same:
-        fix = f"{error.fix}; or accept it by name: --waive paths_masked"
-    else:
-        guarantee, stage = "fs_confined", "workspace"
+    if not is_same:
         cause = f"{quoted(top)} is not the folder that it was when the executor started"
-        fix = fix_for({"guarantee": guarantee, "stage": stage})
-    return ConfinementFailed(
-        message=f"{fix}. The call did not run, since what it may not see could not be told: "
-        f"{guarantee}, stage {stage}: {cause}",
-        guarantee=guarantee,
-        stage=stage,
-        cause=cause,
-        fix=fix,
-        remedy=fix,
-    )
+        facts, fix = {"guarantee": "fs_confined", "stage": "workspace", "cause": cause}, None
+    what = "The call did not run, since what it may not see could not be told"
+    return unconfined(facts, what, fix=fix)

@@ -21,7 +21,7 @@ from toolcell._protected import Protected
 from toolcell.confinement import Workspace
 from toolcell.results import ConfinementFailed
 from toolcell_policies import SensitiveRule
-from toolcell_sandbox.fixes import fix_for
+from toolcell_sandbox.endings import unconfined
 from toolcell_sandbox.spec import JailSpec
 
 ENTRIES_MAX: Final = 200_000
@@ -112,16 +112,8 @@ class Lookout:
 
 def _failed(cause: str) -> ConfinementFailed:
     """The ending of a call that did not run; the fix first, as everywhere."""
-    fix = fix_for({"guarantee": _GUARANTEE, "stage": _STAGE})
-    return ConfinementFailed(
-        message=f"{fix}. The call did not run, since this isolation level hides no file: "
-        f"{_GUARANTEE}, stage {_STAGE}: {cause}",
-        guarantee=_GUARANTEE,
-        stage=_STAGE,
-        cause=cause,
-        fix=fix,
-        remedy=fix,
-    )
+    facts = {"guarantee": _GUARANTEE, "stage": _STAGE, "cause": cause}
+    return unconfined(facts, "The call did not run, since this isolation level hides no file")
 
 
 def shown(path: str) -> str:

@@ -153,7 +153,7 @@ def _own_kill(e: Evidence) -> Ending | None:
         case "start":
             return _fail(_defect("the jail was not ready in time", e))
         case "broken":
-            return _fail(_unconfined(e.setup or {}, "The call was stopped, and nothing kept"))
+            return _fail(unconfined(e.setup or {}, "The call was stopped, and nothing kept"))
         case None:  # pragma: no branch - OwnKill has no other value
             return None
 
@@ -187,11 +187,14 @@ def _memory(
 def _setup(e: Evidence) -> Ending | None:
     if e.setup is None:
         return None
-    return _fail(_unconfined(e.setup, "The call did not run, since this host could not confine it"))
+    return _fail(unconfined(e.setup, "The call did not run, since this host could not confine it"))
 
 
-def _unconfined(facts: Mapping[str, Any], what: str) -> failures.ConfinementFailed:
-    cause, fix = str(facts.get("cause")), fix_for(facts)
+def unconfined(
+    facts: Mapping[str, Any], what: str, *, fix: str | None = None
+) -> failures.ConfinementFailed:
+    """A broken promise as a failure, from a stage's facts; the fix is the table's unless given."""
+    cause, fix = str(facts.get("cause")), fix or fix_for(facts)
     guarantee, stage = str(facts.get("guarantee")), str(facts.get("stage"))
     return failures.ConfinementFailed(
         # The fix first: whoever reads one line only needs that one.
