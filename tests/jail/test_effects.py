@@ -490,6 +490,23 @@ async def test_a_command_that_filled_its_layer_keeps_no_part(place, command, rea
     assert tree(place) == before
 
 
+@pytest.mark.parametrize("folder", [".", "/tmp"])
+@pytest.mark.parametrize("granted", [0, 20])
+async def test_a_limit_of_files_is_the_same_whatever_the_jail_itself_needs(place, granted, folder):
+    """A mount point takes a file: with an interpreter elsewhere the limit would be another."""
+    grants = [place / f"granted{n}" for n in range(granted)]
+    for grant in grants:
+        grant.mkdir()
+    command = (
+        f"cd {folder}; n=0; while n=$((n+1)); do : > made-$n || break; done 2>/dev/null; "
+        "echo $((n-1)); rm made-*"
+    )
+    limits = Limits(wall_s=30, disk_files=64)
+    async with executor(place, limits=limits, read=grants) as box:
+        result = await box.call("shell", {"command": command})
+    assert result.stdout.text() == "64\n", result
+
+
 # -- several calls at once -----------------------------------------------------------------
 
 

@@ -28,6 +28,8 @@ PRIVATE = (*SHARED, HOME)
 INOTIFY_INSTANCES = 32
 INOTIFY_WATCHES = 16_384
 ROOT_BYTES = 4 << 20
+_OWN_FILES = 8192
+"""More than the folders and mount points of any root."""
 SCRIPT = "/run/command"
 """Where a command's script lies, if it has one."""
 DEVICES = ("null", "zero", "full", "random", "urandom")
@@ -208,7 +210,7 @@ def build(config: dict[str, Any], trees: Sequence[Tree]) -> tuple[int, dict[str,
         script = config["handler"].get("script")
         written = os.fsencode(script or "")
         size = ROOT_BYTES + len(written)
-        syscalls.mount("root", top, "tmpfs", safe, f"mode=0755,size={size},nr_inodes=8192")
+        syscalls.mount("root", top, "tmpfs", safe, f"mode=0755,size={size},nr_inodes={_OWN_FILES}")
         _skeleton(top, config)
         if script is not None:
             with open(top + SCRIPT, "wb") as file:
@@ -233,6 +235,8 @@ def build(config: dict[str, Any], trees: Sequence[Tree]) -> tuple[int, dict[str,
             syscalls.move_tree(tree.fd, target)
             os.close(target)
             os.close(tree.fd)
+    with stage("disk_limited", "scratch"):
+        _limit_files(top + config["private"][0], config["limits"]["disk_files"])
     with stage("fs_confined", "pivot"):
         flags = syscalls.MS_REMOUNT | syscalls.MS_BIND | syscalls.MS_RDONLY | safe
         syscalls.mount(None, top, None, flags)
@@ -324,11 +328,11 @@ def _scratch(
 
     Also behind what it changes of its workspace: the upper layer lies there.
     """
-    size, files = config["limits"]["disk_bytes"], config["limits"]["disk_files"]
+    limits = config["limits"]
     safe = syscalls.MS_NOSUID | syscalls.MS_NODEV
     layers = [entry for entry in config["mounts"] if entry.get("layered")]
-    inodes = files + 1 + len(config["private"]) + overlay.UPPER_INODES * len(layers)
-    data = f"mode=0755,size={size},nr_inodes={inodes}"
+    inodes = limits["disk_files"] + _OWN_FILES
+    data = f"mode=0755,size={limits['disk_bytes']},nr_inodes={inodes}"
     syscalls.mount("scratch", f"{top}/mnt", "tmpfs", safe, data)
     trees = []
     worker = ids.WORKER_ID
@@ -348,6 +352,18 @@ def _scratch(
     ]
     syscalls.umount_detach(f"{top}/mnt")
     return trees, laid
+
+
+def _limit_files(place: str, files: int) -> None:
+    """Leave the scratch file system room for so many files more, and not one besides.
+
+    What was made for the jail itself (mount points, the upper layer's own) is there by now, and
+    how much that is differs: an interpreter in /tmp needs mount points, one elsewhere none.
+    """
+    found = os.statvfs(place)
+    inodes = found.f_files - found.f_ffree + files
+    flags = syscalls.MS_REMOUNT | syscalls.MS_NOSUID | syscalls.MS_NODEV
+    syscalls.mount(None, place, None, flags, f"nr_inodes={inodes}")
 
 
 def _write(path: str, text: str) -> None:

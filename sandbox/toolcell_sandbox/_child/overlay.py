@@ -25,8 +25,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-UPPER_INODES = 8
-"""What the upper layers take of the scratch file system besides a jail's own files."""
 _PROBE = "user.toolcell"
 
 
