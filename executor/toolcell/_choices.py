@@ -12,6 +12,7 @@ from toolcell._git_identity import git_settings
 from toolcell.confinement import writes
 from toolcell.folders import Folders
 from toolcell.tools import Tool
+from toolcell_policies import Mode
 from toolcell_sandbox.spec import (
     GUARANTEES,
     Isolation,
@@ -108,16 +109,25 @@ def chosen_mode(given: str | None) -> WorkspaceMode | None:
     return cast("WorkspaceMode | None", given)
 
 
-def refuse_unknown_choices(*, policy: str | None = None, isolation: str | None = None) -> None:
+def chosen_ceiling(given: Mode | str) -> Mode:
+    """The mode as given.
+
+    Raises:
+        ValueError: it is not offered.
+    """
+    offered = tuple(mode.value for mode in Mode)
+    if given not in offered:
+        raise ValueError(f"mode {given!r:.50} is not offered; choose one of: {', '.join(offered)}")
+    return Mode(given)
+
+
+def refuse_unknown_choices(*, isolation: str | None = None) -> None:
     """What was chosen, by argument or by environment, is offered, or nothing runs.
 
     Raises:
-        ValueError: TOOLCELL_POLICY, TOOLCELL_ISOLATION or the argument names what this version
-            has not got; it never slides to what it has.
+        ValueError: TOOLCELL_ISOLATION or the argument names what this version has not got; it
+            never slides to what it has.
     """
-    chosen = policy or os.environ.get("TOOLCELL_POLICY") or "standard"
-    if chosen != "standard":
-        raise ValueError(f"policy {chosen!r} is not offered; this version has 'standard'")
     chosen_isolation(isolation)
 
 

@@ -9,10 +9,13 @@ from typing import Annotated, Any, Final
 
 from cyclopts import Parameter
 
+from toolcell._audit_commands import AUDIT
 from toolcell._effects_commands import EFFECTS
 from toolcell._exits import BROKEN_PIPE, CHECK, EXEC_OURS, WRONG_CALL, Refused, exec_code, run_code
 from toolcell._given import STDIN, given, read_text
+from toolcell._grant_commands import GRANTS, trust
 from toolcell._options import ISOLATION, Flags, Output, Packs, level_of
+from toolcell._policy_commands import POLICY
 from toolcell._render import (
     print_json,
     say,
@@ -135,11 +138,15 @@ async def check(tool: ToolName, /, *arguments: Arguments, flags: Flags = _FLAGS)
 
     words = given(arguments)
 
+    idle: list[dict[str, Any]] = []
+
     async def work() -> tuple[str, Decision | FailureBase, dict[str, Any]]:
         async with opened(flags) as executor:
+            rules = executor.policy.rules
+            idle.extend(one.to_json() for one in (() if rules is None else rules.ignored))
             found = executor.registry.get(tool)
             name = tool if found is None else found.name
-            jail = {} if found is None else executor.choices.jail_of(found)
+            jail = {} if found is None else executor.jail_of(found)
             if found is not None and jail["workspace_mode"] in ("transaction", "read_only"):
                 names, by_git = await executor.hidden()
                 more = len(names) - HIDDEN_SHOWN
@@ -160,10 +167,11 @@ async def check(tool: ToolName, /, *arguments: Arguments, flags: Flags = _FLAGS)
             "remember_options": list(decision.remember_options),
             "remedy": decision.remedy,
             "jail": jail,
+            "not_counted": idle,
         }
         print_json({"schema": 1, "tool_name": name, "error": None, **decision.to_json(), **more})
     else:
-        show_decision(decision, jail)
+        show_decision(decision, jail, idle)
     return CHECK[decision.outcome.value]
 
 
@@ -248,10 +256,14 @@ COMMANDS: Final[dict[str, Callable[..., Awaitable[int]]]] = {
     "python": python,
     "check": check,
     "tools": tools,
+    "trust": trust,
     "doctor": doctor,
     "tour": tour,
 }
 GROUPS: Final[dict[str, tuple[str, dict[str, Callable[..., Awaitable[int]]]]]] = {
+    "policy": ("Whether a policy file says what is meant: lint or test it.", POLICY),
+    "audit": ("What ran, by whose leave, and how it ended: show or verify it.", AUDIT),
+    "grants": ("What may run without asking again: list or revoke it.", GRANTS),
     "effects": ("What was refused and parked: show, commit or drop it.", EFFECTS),
 }
 """Commands that have commands of their own, with what they are for."""

@@ -259,8 +259,24 @@ class _Gatherer:
             return ("rebase.strategy",) if named else ()
         base = _parent(change.path)
         return changed_git_keys(
-            before, after, is_inside=lambda text: not self._resolved(base, text).startswith("/")
+            before,
+            after,
+            is_inside=lambda text: self._is_submodules(self._resolved(base, text), repository),
         )
+
+    def _is_submodules(self, work_tree: str, repository: str | None) -> bool:
+        """Whether a work tree is one that git itself names in a setting: a submodule's.
+
+        Elsewhere a setting makes what is tracked appear where no call may write: with a
+        repository's own folder for a work tree, the next checkout puts a hook into it.
+        """
+        if not repository:
+            return False
+        outer = self._repository(_parent(repository))
+        if outer is None or not repository[len(outer) :].lstrip("/").startswith("modules/"):
+            return False
+        is_safe = not work_tree.startswith("/") and not self._has_link(work_tree)
+        return is_safe and self._repository(work_tree) is None
 
     def _sides(self, change: Change) -> tuple[bytes | None, bytes | None] | None:
         """What a small file held and holds, None where there was or is none.

@@ -26,6 +26,7 @@ RUN: Final = {
     "unknown_tool": WRONG_CALL,
     "tool_disabled": WRONG_CALL,
     "invalid_arguments": WRONG_CALL,
+    "not_admitted": 4,
     "denied": 4,
     "approval_rejected": 4,
     "approval_timeout": 4,
@@ -66,11 +67,21 @@ CHECK: Final = {"allow": 0, "ask": 10, "deny": 11}
 
 
 class Refused(Exception):
-    """What was asked for cannot be done: one line for a person, and the exit code."""
+    """What was asked for cannot be done: one line for a person, and the exit code.
 
-    def __init__(self, message: str, code: int = USAGE) -> None:
+    `lines` are shown below it: the place in a file that it is about.
+    """
+
+    def __init__(self, message: str, code: int = USAGE, *, lines: tuple[str, ...] = ()) -> None:
         super().__init__(message)
         self.code = code
+        self.lines = lines
+
+
+def refused_policy(text: str) -> Refused:
+    """What is wrong with a policy file, the place of it with a caret below."""
+    first, *lines = text.split("\n")
+    return Refused(first, lines=tuple(lines))
 
 
 def run_code(result: ToolResult) -> int:

@@ -95,6 +95,21 @@ class Flags(Output, Packs):
     """What every command takes that runs a call, or says how it would be judged."""
 
     workspace: Annotated[str, _flag("The folder that tools work in (default: this one).")] = "."
+    policy: Annotated[
+        str | None,
+        _flag(
+            "What needs a person: standard, coding (the jail is trusted: what a call changes is "
+            "judged before it is kept), ci (likewise, with nobody to ask), strict, or a policy "
+            "file (default: TOOLCELL_POLICY, else standard)."
+        ),
+    ] = None
+    mode: Annotated[
+        Literal["explore", "plan", "build"],
+        _flag(
+            "How far a call may go at all: explore (writes to a scratch workspace only), plan "
+            "(reads only) or build (default)."
+        ),
+    ] = "build"
     approve: Annotated[
         Literal["ask", "always", "never"] | None,
         _flag("Who agrees to what needs a person (default: ask on a terminal, else never)."),
@@ -178,7 +193,7 @@ class Flags(Output, Packs):
                 message = message.replace(name, flag)
             raise Refused(message) from None
 
-    def mode(self) -> WorkspaceMode | None:
+    def chosen_workspace_mode(self) -> WorkspaceMode | None:
         """The workspace mode that was named.
 
         Raises:

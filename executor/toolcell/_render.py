@@ -10,18 +10,22 @@ import errno
 import json
 import os
 import select
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+import textwrap
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 from toolcell._exits import OUR_FAILURE, Refused
 from toolcell._visible import visible
 
 if TYPE_CHECKING:
     from toolcell.results import ToolResult
-    from toolcell_policies import Decision
+    from toolcell_policies import Decision, Reason
 
-_SHORT_CHARS = 20
-_LINES = "\n\t"
+_SHORT_CHARS: Final = 20
+_WIDTH: Final = 100
+REASONS_SHOWN: Final = 12
+"""As many reasons as leave a decision on one screen."""
+_LINES: Final = "\n\t"
 """What stays as it is in text of several lines."""
 
 
@@ -34,10 +38,14 @@ def painted(text: str, *, good: bool, fd: int = 1) -> str:
     return f"\x1b[{'32' if good else '1;31'}m{text}\x1b[0m" if _colours(fd) else text
 
 
-def say(message: str, *, kind: str | None = None) -> None:
-    """One line on stderr, from us. Lost in silence when nobody can read it."""
+def say(message: str, *, kind: str | None = None, lines: Sequence[str] = ()) -> None:
+    """One line on stderr, from us, and `lines` below it. Lost in silence when nobody can read it.
+
+    A line of the message never becomes two: what a caller wrote cannot pass for a line of ours.
+    """
     name = "" if kind is None else painted(f"{kind}: ", good=False, fd=2)
-    _write(2, f"toolcell: {name}{visible(message)}\n")
+    below = "".join(f"  {visible(line)}\n" for line in lines)
+    _write(2, f"toolcell: {name}{visible(message)}\n{below}")
 
 
 def print_json(value: Any) -> None:
@@ -101,9 +109,12 @@ def show_result(result: ToolResult, *, verbose: bool) -> None:
 
 def show_failure(failure: Any) -> None:
     """A failure for a person: one line, then the evidence that somebody can act on."""
-    say(failure.message, kind=failure.kind)
+    reasons = getattr(failure, "reasons", ())
+    # The message of these has every reason, for a model; here each has a line of its own.
+    said = failure.message.partition(": ")[0] if reasons else failure.message
+    say(said, kind=failure.kind)
     details = [visible(line) for line in getattr(failure, "traceback", "").splitlines()]
-    details += [f"because {visible(reason.text)}" for reason in getattr(failure, "reasons", ())]
+    details += [visible(line.strip()) for line in _grounds(reasons, "deny")]
     if failure.kind == "effects_refused":
         details += [f"{visible(one['path'])}: {visible(one['text'])}" for one in failure.paths]
     for word, text in (("hint", getattr(failure, "hint", None)), ("fix", failure.remedy)):
@@ -161,20 +172,99 @@ def show_facts(result: ToolResult) -> None:
         _write(2, f"  {visible(line)}\n")
 
 
-def show_decision(decision: Decision, jail: Mapping[str, Any]) -> None:
-    """A decision, its level and every reason, and the jail that it is about, on stdout."""
-    lines = [f"{decision.outcome.value} (level {decision.level})"]
-    lines += [f"  because {reason.text}{_source(reason)}" for reason in decision.reasons]
+def show_decision(
+    decision: Decision, jail: Mapping[str, Any], not_counted: Sequence[Mapping[str, Any]] = ()
+) -> None:
+    """A decision, its level and every reason, and the jail that it is about, on stdout.
+
+    `not_counted` is what a policy file says in vain, as the reasons for that.
+    """
+    lines = [f"{decision.outcome.value} (level {decision.level}): {_happens(decision, jail)}"]
+    lines += _grounds(decision.reasons, decision.outcome.value)
     if decision.remedy:
         lines.append(f"  what would help: {decision.remedy}")
     facts = ((key.replace("_", " "), value) for key, value in jail.items() if value)
     said = (f"{key} {', '.join(v) if isinstance(v, list) else v}" for key, v in facts)
     lines.append(f"  in a jail: {'; '.join(said)}")
-    write_out("".join(f"{visible(line)}\n" for line in lines))
+    for one in not_counted[:1]:
+        more = f" (and {len(not_counted) - 1} more)" if len(not_counted) > 1 else ""
+        lines.append(f"  note: {one['text']}{_place(one['rule'], one['source'])}{more}")
+    write_out("".join(f"{line}\n" for line in _wrapped(map(visible, lines))))
 
 
-def _source(reason: Any) -> str:
-    found = [part for part in (reason.rule, reason.source) if part]
+def _wrapped(lines: Iterable[str]) -> list[str]:
+    """As a terminal shows them, what goes on below its line set in; to a program as they are."""
+    if not os.isatty(1):
+        return list(lines)
+    width = min(os.get_terminal_size(1).columns or _WIDTH, _WIDTH)
+    options: dict[str, Any] = {"break_long_words": False, "break_on_hyphens": False}
+    return [
+        part
+        for line in lines
+        for part in textwrap.wrap(line, max(width, 40), subsequent_indent=" " * 6, **options)
+    ]
+
+
+def _grounds(reasons: Sequence[Reason], outcome: str) -> list[str]:
+    """Why, each on a line of its own; what did not decide it in one line below."""
+    lowered = any(one.code in _LOWERS for one in reasons)
+    nobody = any(one.code in _NOBODY for one in reasons)
+    aside: list[Reason] = []
+    if outcome == "allow" and lowered:
+        aside = [one for one in reasons if _is_of_the_words(one)]
+    elif lowered or (outcome == "deny" and not nobody):
+        aside = [one for one in reasons if one.code in _LOWERS or _is_of_the_words(one)]
+    decided = [one for one in reasons if one not in aside]
+    if not decided:
+        decided, aside = list(reasons), []
+    told = decided[:REASONS_SHOWN]
+    lines = [f"  because {one.text}{_source(one)}" for one in told]
+    if len(decided) > len(told):
+        lines.append(f"  and {len(decided) - len(told)} more reasons: --json has them all")
+    if aside:
+        word = "although" if outcome == "allow" else "besides"
+        lines.append(f"  {word} {'; '.join(f'{one.text}{_source(one)}' for one in aside[:4])}")
+    return lines
+
+
+_LOWERS: Final = frozenset({"jail_trusted", "rule_allow", "granted_first_use"})
+_NOBODY: Final = frozenset({"nobody_to_ask", "prompts_exhausted"})
+_JUDGED_AFTER: Final = "path_write_judged"
+
+
+def _is_of_the_words(reason: Reason) -> bool:
+    """Whether it is about what the tool says of itself, which trust or a rule may lower."""
+    return reason.code.startswith(("access_", "danger_")) or reason.code in (
+        "command_read",
+        "level_required",
+        "tier_required",
+    )
+
+
+def _happens(decision: Decision, jail: Mapping[str, Any]) -> str:
+    if decision.outcome.value == "deny":
+        return "it would not run"
+    shown_after = any(one.code == _JUDGED_AFTER for one in decision.reasons)
+    if decision.outcome.value == "ask":
+        scopes = " or ".join(decision.remember_options)
+        often = f"once, if the answer is for the {scopes}" if scopes else "each time"
+        again = ", and again before what it wrote is kept" if shown_after else ""
+        return f"a person would be asked, {often}{again}"
+    kept = {
+        "transaction": ", and what it changes would be judged before it is kept",
+        "scratch": ", in an empty workspace of its own, of which nothing is kept",
+    }.get(jail.get("workspace_mode", ""), "")
+    if shown_after:
+        kept = ", and a person would be asked before what it wrote is kept"
+    return f"it would run{' and be logged' if decision.level else ''}{kept}"
+
+
+def _source(reason: Reason) -> str:
+    return _place(reason.rule, reason.source)
+
+
+def _place(*parts: str | None) -> str:
+    found = [part for part in parts if part]
     return f" [{', '.join(found)}]" if found else ""
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import trio
 
-from toolcell._exits import Refused
+from toolcell._exits import Refused, refused_policy
 from toolcell._render import say
 from toolcell._visible import visible
 
@@ -112,7 +112,9 @@ async def opened(
         "isolation": flags.level(),
         "limits": limits or flags.limits(),
         "network": flags.reach(),
-        "workspace_mode": flags.mode(),
+        "workspace_mode": flags.chosen_workspace_mode(),
+        "policy": flags.policy,
+        "mode": flags.mode,
         "review": flags.review,
         "on_refused": flags.on_refused,
         "read": flags.read,
@@ -124,6 +126,10 @@ async def opened(
     try:
         executor = Executor(tools=(*extra, *packed), **options)
     except ValueError as error:
+        from toolcell_policies.rules import PolicyError
+
+        if isinstance(error.__cause__, PolicyError):
+            raise refused_policy(str(error)) from None
         raise Refused(str(error)) from None
     except OSError as error:
         raise Refused(f"the workspace {flags.workspace!r} cannot be used: {error}") from None

@@ -76,11 +76,9 @@ def _terminal() -> Iterator[int]:
 async def _question(fd: int, request: ApprovalRequest) -> Answer:
     from toolcell.approval import Answer
 
-    offers_session = "session" in request.remember_options
-    await _write(fd, _shown(request, offers_session=offers_session))
-    keys = ["[y] yes, once", "[n] no", "[q] no, and stop"]
-    if offers_session:
-        keys.insert(1, "[s] yes, for this session")
+    offered = request.remember_options
+    await _write(fd, _shown(request))
+    keys = ["[y] yes, once", *(_KEYS[scope] for scope in offered), "[n] no", "[q] no, and stop"]
     for _ in range(TRIES):
         termios.tcflush(fd, termios.TCIFLUSH)
         asked = "Run it?" if request.stage == "before" else "Keep it?"
@@ -93,8 +91,10 @@ async def _question(fd: int, request: ApprovalRequest) -> Answer:
         match word.lower():
             case "y" | "yes" | "once" if reason is None:
                 return Answer.once()
-            case "s" | "session" if offers_session and reason is None:
+            case "s" | "session" if "session" in offered and reason is None:
                 return Answer.remember("session")
+            case "p" | "project" if "project" in offered and reason is None:
+                return Answer.remember("project")
             case "n" | "no":
                 return Answer.reject(reason)
             case "q" | "quit" | "stop":
@@ -104,7 +104,13 @@ async def _question(fd: int, request: ApprovalRequest) -> Answer:
     return Answer.reject("no clear answer was given")
 
 
-def _shown(request: ApprovalRequest, *, offers_session: bool) -> str:
+_KEYS: Final = {
+    "session": "[s] yes, for this session",
+    "project": "[p] yes, for 30 days",
+}
+
+
+def _shown(request: ApprovalRequest) -> str:
     """Everything that the answer is about. `request.text` is escaped already, line by line."""
     what = f"A call needs your approval (level {request.level}, {visible(request.call_id)}):"
     if request.stage == "after":
@@ -121,11 +127,9 @@ def _shown(request: ApprovalRequest, *, offers_session: bool) -> str:
         "",
         *(f"  because {visible(reason.text)}" for reason in request.reasons),
     ]
-    if offers_session:
-        lines.append(
-            f"  [s] also allows every later call of {visible(request.tool_name)} in this session, "
-            "whatever its arguments"
-        )
+    if request.remember_options:
+        keys = " and ".join(f"[{scope[0]}]" for scope in request.remember_options)
+        lines.append(f"  {keys} also allow, later on: {visible(request.remembers or '')}")
     return "\n".join([*lines, "", ""])
 
 

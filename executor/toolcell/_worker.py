@@ -34,7 +34,9 @@ def decode(
     Raises:
         ToolError: an argument breaks what only its Python type can tell.
     """
-    SETTLED.update(context.get("settled_paths", {}))
+    for path, place in context.get("settled_paths", {}).items():
+        # By the name that the handler will have: a `Path` drops `./`, `//` and a slash at the end.
+        SETTLED[str(Path(path))] = place
     function = _function(target)
     found = signature(function)
     ready = _converted(found, arguments) | _injected(found, context)

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 import trio
 
 from toolcell.results import ApprovalRejected, ApprovalTimeout, ApprovalUnavailable
 from toolcell_policies import Reason
+from toolcell_policies.remedies import APPROVER
 
 if TYPE_CHECKING:
     from toolcell_policies import Decision
@@ -26,8 +27,8 @@ DEADLINE_S = 300.0
 class ApprovalRequest:
     """What an approver is asked: the whole call, every reason, and what could be remembered.
 
-    `text` is ready to be shown: escaped, nothing left out. `stage` is "before" the run;
-    `diff` is None then.
+    `text` is ready to be shown: escaped, nothing left out. `remembers` is exactly what a yes
+    that is remembered would be a yes to. `stage` is "before" the run; `diff` is None then.
     """
 
     call_id: str
@@ -38,6 +39,7 @@ class ApprovalRequest:
     plan_hash: str
     text: str
     remember_options: tuple[str, ...] = ()
+    remembers: str | None = None
     stage: Literal["before", "after"] = "before"
     diff: str | None = None
     deadline_s: float = DEADLINE_S
@@ -45,13 +47,13 @@ class ApprovalRequest:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What an approver says: `once()`, `remember("session")`, `reject(why)` or `stop(why)`.
+    """What an approver says: `once()`, `remember(scope)`, `reject(why)` or `stop(why)`.
 
     `unavailable(why)` is the answer of nobody: the call is not permitted, and no person said so.
     """
 
     kind: Literal["once", "remember", "reject", "stop", "unavailable"]
-    scope: str | None = None
+    scope: Literal["session", "project"] | None = None
     why: str | None = None
 
     @classmethod
@@ -60,8 +62,11 @@ class Answer:
         return cls("once")
 
     @classmethod
-    def remember(cls, scope: Literal["session"]) -> Answer:
-        """Yes, and do not ask for the like again in this scope; only where it was offered."""
+    def remember(cls, scope: Literal["session", "project"]) -> Answer:
+        """Yes, and do not ask for the like again in this scope; only where it was offered.
+
+        "session" ends with the session; "project" is kept for 30 days (`toolcell grants`).
+        """
         return cls("remember", scope=scope)
 
     @classmethod
@@ -124,28 +129,13 @@ async def _asked(fn: Callable[[ApprovalRequest], Any], request: ApprovalRequest)
     return await said if inspect.isawaitable(said) else said
 
 
-@dataclass(slots=True)
-class SessionMemory:
-    """First uses that a person agreed to, until the executor ends."""
-
-    _keys: set[tuple[object, ...]] = field(default_factory=set)
-
-    def knows(self, *key: object) -> bool:
-        """Whether this was agreed to."""
-        return key in self._keys
-
-    def add(self, *key: object) -> None:
-        """Remember an agreement."""
-        self._keys.add(key)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Approval:
     """How asking went: a clear yes for the one plan with this hash, or a failure."""
 
     plan_hash: str
     failure: ApprovalRejected | ApprovalTimeout | ApprovalUnavailable | None = None
-    remembered: bool = False
+    remembered: Literal["session", "project"] | None = None
     terminate: bool = False
     """The person wants the agent to stop; whoever owns the loop decides."""
 
@@ -174,7 +164,7 @@ async def approve(approver: Approver, request: ApprovalRequest, decision: Decisi
         case Answer(kind="once"):
             return Approval(plan_hash=hashed)
         case Answer(kind="remember", scope=where) if where in request.remember_options:
-            return Approval(plan_hash=hashed, remembered=True)
+            return Approval(plan_hash=hashed, remembered=where)
         case Answer(kind="remember"):
             cause = "the answer was to remember what was not offered"
         case Answer(kind="reject" | "stop", why=why):
@@ -193,5 +183,5 @@ def _unavailable(cause: str, decision: Decision) -> ApprovalUnavailable:
     return ApprovalUnavailable(
         message=f"this call needs a person's approval ({because}), and there is none: {cause}",
         cause=cause,
-        remedy="configure an approver (Executor(approver=...)), or approve up front (--yes)",
+        remedy=decision.remedy or APPROVER,
     )

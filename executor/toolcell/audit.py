@@ -1,136 +1,118 @@
-"""Two records per call: an intent, durable before the jail starts, and one terminal.
+"""Two records per call: an intent, durable before the jail starts, and exactly one terminal.
 
-`<state_dir>/audit.jsonl`, one object a line. One thread of the executor's writes, so that no
-call waits for another's event loop; what comes together is made durable together.
+`<state_dir>/audit.sqlite`, one chain of hashes for all processes that share the folder. What is
+recorded is in `_audit_records`, the chain in `_audit_chain`, the file in `_audit_store`, who
+writes and the reserve in `_audit_runs` and `_audit_writer`; docs/audit.md says what it promises.
 """
 
 from __future__ import annotations
 
-import contextlib
-import datetime
-import json
 import os
-import queue
-import threading
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Literal
+from typing import Final
 
 import trio
 
-FILE = "audit.jsonl"
+from toolcell._audit_chain import Verdict
+from toolcell._audit_read import read, verify
+from toolcell._audit_records import (
+    ABANDONED,
+    Intent,
+    Terminal,
+    body_of,
+    decision_facts,
+    terminal_of,
+)
+from toolcell._audit_redact import redact
+from toolcell._audit_store import FILE
+from toolcell._audit_writer import Job, Writer
 
+__all__ = [
+    "ABANDONED",
+    "FILE",
+    "Audit",
+    "Intent",
+    "Terminal",
+    "Verdict",
+    "decision_facts",
+    "read",
+    "redact",
+    "terminal_of",
+    "verify",
+]
 
-@dataclass(eq=False)
-class _Pending:
-    line: bytes
-    token: trio.lowlevel.TrioToken
-    done: trio.Event = field(default_factory=trio.Event)
-    error: OSError | None = None
+WAIT_S: Final = 5.0
+"""How long a record waits for another process to let go of the log."""
 
 
 class Audit:
     """The audit log of one executor, open between `start` and `stop`."""
 
-    def __init__(self, state_dir: str) -> None:
-        self.path = os.path.join(state_dir, FILE)
-        self._queue: queue.SimpleQueue[_Pending | None] = queue.SimpleQueue()
-        self._thread: threading.Thread | None = None
-        self._fd = -1
-        self._is_torn = False
+    def __init__(self, state_dir: str, *, wait_s: float = WAIT_S) -> None:
+        self.path = os.path.join(os.path.abspath(state_dir), FILE)
+        self._wait_s = wait_s
+        self._writer: Writer | None = None
 
     @property
     def is_open(self) -> bool:
         """Whether it takes records."""
-        return self._thread is not None
+        return self._writer is not None
 
     def start(self) -> None:
-        """Open the log, private to this user, and start its writer.
+        """Open the log, private to this user; close calls that a killed executor left open.
+
+        Those get a terminal of kind "abandoned". A living executor's calls are never closed.
 
         Raises:
-            OSError: the state folder cannot be made or the log cannot be opened.
+            OSError: the state folder, the log or its reserve cannot be had; says what to do.
         """
-        os.makedirs(os.path.dirname(self.path), mode=0o700, exist_ok=True)
-        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-        self._fd = os.open(self.path, flags, 0o600)
-        size = os.fstat(self._fd).st_size
-        if size and os.pread(self._fd, 1, size - 1) != b"\n":
-            os.write(self._fd, b"\n")  # A writer that was killed left half a line: close it.
-        self._thread = threading.Thread(target=self._write_all, name="toolcell-audit", daemon=True)
-        self._thread.start()
+        if self._writer is None:
+            self._writer = Writer.start(os.path.dirname(self.path), wait_s=self._wait_s)
 
     def stop(self) -> None:
         """Write what is queued, end the writer, close the log. Harmless when never started."""
-        if self._thread is not None:
-            self._queue.put(None)
-            self._thread.join()
-            self._thread = None
-            os.close(self._fd)
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            writer.stop()
 
-    async def record(
-        self,
-        record: Literal["intent", "terminal"],
-        *,
-        call_id: str,
-        tool_name: str,
-        kind: str | None = None,
-        isolation: str | None = None,
-        waived: Sequence[str] = (),
-    ) -> None:
-        """Return when the record is durable. Not interrupted by a cancel: it is done or it fails.
+    async def intent(self, entry: Intent) -> int:
+        """Record what is about to run; durable, and with a place for its terminal, on return.
 
-        Of an intent, `isolation` and `waived` are what was asked for; of a terminal record, what
-        the receipt says, None where no jail was built or a cancel left no receipt.
+        Returns the number that its terminal needs. Not interrupted by a cancel: it is done or
+        it fails.
 
         Raises:
-            OSError: it could not be made durable; for an intent, the call must not run.
+            OSError: it could not be made durable; the call must not run.
         """
-        now = datetime.datetime.now(datetime.UTC).isoformat(timespec="microseconds")
-        entry = {
-            "record": record,
-            "call_id": call_id,
-            "tool_name": tool_name,
-            "kind": kind,
-            "isolation": isolation,
-            "waived": list(waived),
-            "time": now,
-        }
-        pending = _Pending(json.dumps(entry).encode() + b"\n", trio.lowlevel.current_trio_token())
-        self._queue.put(pending)
+        return await self._record(intent=entry)
+
+    async def terminal(self, entry: Terminal, *, intent: Intent | int) -> None:
+        """Record how a call ended; durable on return. Not interrupted by a cancel.
+
+        `intent` is the number that `intent()` gave, or, for a call that ended before anything
+        was recorded of it, the intent itself: both are then written in one transaction.
+
+        Raises:
+            OSError: it could not be made durable, or that call has a terminal already.
+        """
+        if isinstance(intent, Intent):
+            await self._record(intent=intent, terminal=entry)
+        else:
+            await self._record(terminal=entry, opened=intent)
+
+    async def _record(
+        self, *, intent: Intent | None = None, terminal: Terminal | None = None, opened: int = 0
+    ) -> int:
+        if self._writer is None:
+            raise OSError("the audit log is not open")
+        job = Job(
+            token=trio.lowlevel.current_trio_token(),
+            intent=None if intent is None else body_of(intent),
+            terminal=None if terminal is None else body_of(terminal),
+            opened=opened,
+        )
+        self._writer.put(job)
         with trio.CancelScope(shield=True):
-            await pending.done.wait()
-        if pending.error is not None:
-            raise pending.error
-
-    def _write_all(self) -> None:
-        while True:
-            batch = [self._queue.get()]
-            while not self._queue.empty():
-                batch.append(self._queue.get())
-            records = [pending for pending in batch if pending is not None]
-            error = self._write(b"".join(pending.line for pending in records))
-            for pending in records:
-                pending.error = error
-                _tell(pending.token, pending.done.set)
-            if len(records) < len(batch):
-                return
-
-    def _write(self, lines: bytes) -> OSError | None:
-        """Append whole lines; what a full disk cut short is closed before the next one."""
-        try:
-            if lines:
-                whole = b"\n" + lines if self._is_torn else lines
-                written = os.write(self._fd, whole)
-                self._is_torn = written != len(whole)
-                if self._is_torn:
-                    return OSError("the audit log's disk is full")
-            os.fdatasync(self._fd)
-        except OSError as error:
-            return error
-        return None
-
-
-def _tell(token: trio.lowlevel.TrioToken, done: Callable[[], object]) -> None:
-    # A loop that is gone waits for nothing; the record is written all the same.
-    with contextlib.suppress(trio.RunFinishedError):
-        token.run_sync_soon(done)
+            await job.done.wait()
+        if job.error is not None:
+            raise job.error
+        return job.opened

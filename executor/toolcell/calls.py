@@ -6,6 +6,9 @@ import os
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
+
+from toolcell_policies.vocabulary import TIER_NEVER, Mode, Phase, TaskKind
 
 CALL_ID_MAX = 256
 
@@ -38,8 +41,36 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallContext:
-    """Whom a call is made for: plain data, never settable by the model."""
+    """Whom a call is made for: plain data, never settable by the model.
+
+    `mode`, `phase`, `task_kind` and `tier` are ceilings: each can only leave out what the executor
+    would admit. An agent that starts another passes its own on.
+
+    Raises:
+        ValueError: a word is no mode, phase or kind of task, or the tier is not 0 to 4.
+    """
 
     session_id: str | None = None
     agent_id: str | None = None
     message_id: str | None = None
+    phase: str | None = None
+    task_kind: str | None = None
+    mode: str | None = None
+    tier: int | None = None
+
+    def __post_init__(self) -> None:
+        words: tuple[tuple[str, type[StrEnum]], ...] = (
+            ("phase", Phase),
+            ("task_kind", TaskKind),
+            ("mode", Mode),
+        )
+        for name, kind in words:
+            value = getattr(self, name)
+            if value is None:
+                continue
+            offered = tuple(word.value for word in kind)
+            if value not in offered:
+                raise ValueError(f"{name} {value!r:.50} is none of: {', '.join(offered)}")
+            object.__setattr__(self, name, kind(value))
+        if self.tier is not None and self.tier not in range(TIER_NEVER + 1):
+            raise ValueError(f"tier is 0 to {TIER_NEVER}, not {self.tier!r:.50}")

@@ -35,7 +35,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             return 0
         return _run(_settled(words, len(ours)))
     except Refused as refused:
-        say(str(refused))
+        say(str(refused), lines=refused.lines)
         return refused.code
     except KeyboardInterrupt:
         say("interrupted")

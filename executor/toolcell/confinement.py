@@ -10,6 +10,7 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from toolcell._command_facts import start_folder
 from toolcell.tools import CommandRef, HandlerRef, Tool
 from toolcell_policies import AccessMode
 from toolcell_sandbox import host
@@ -210,7 +211,7 @@ def confine(
     cwd = workspace.path
     if isinstance(tool.handler, CommandRef):
         argv, folder, script = tool.handler.command(arguments)
-        cwd = os.path.normpath(os.path.join(cwd, folder))
+        cwd = start_folder(cwd, folder, settled)
         handler = CommandHandler(argv=argv, script=script)
     else:
         ref = tool.handler

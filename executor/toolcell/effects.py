@@ -71,7 +71,7 @@ if TYPE_CHECKING:
     from toolcell._choices import Choices
     from toolcell._protected import Protected
     from toolcell.confinement import Workspace
-    from toolcell.planning import Plan, Planner
+    from toolcell.planning import Planned, Planner
 
 _log = logging.getLogger("toolcell")
 
@@ -125,7 +125,7 @@ class _Case:
 
     layer: Layer
     workspace_fd: int
-    plan: Plan
+    plan: Planned
     result: ToolResult
     approver: Approver
     review: bool
@@ -189,7 +189,7 @@ class Transactions:
     async def conclude(
         self,
         transaction: Transaction,
-        plan: Plan,
+        plan: Planned,
         result: ToolResult,
         *,
         approver: Approver,

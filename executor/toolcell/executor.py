@@ -1,12 +1,13 @@
 """The road of one call, straight down.
 
-resolve → validate → decide → approve → confine → run → settle → conclude
+resolve → validate → decide → approve → record → confine → run → settle → conclude
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import inspect
 import logging
 import os
 from collections.abc import AsyncIterable, Iterable, Mapping
@@ -14,23 +15,28 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 import trio
 
+from toolcell._agreements import FORGED, Agreements
 from toolcell._choices import (
     check_types,
     choices_of,
+    chosen_ceiling,
     chosen_mode,
     default_state_dir,
     refuse_unknown_choices,
 )
 from toolcell._ledger import Baseline
+from toolcell._policies import policy_of
 from toolcell._protected import Protected
+from toolcell._recording import Recording
 from toolcell._sensitive_files import Lookout
-from toolcell.approval import Approver, approve, ask_terminal, deny_all
+from toolcell.approval import Answer, ApprovalRequest, Approver, ask_terminal, deny_all
 from toolcell.audit import Audit
 from toolcell.calls import CallContext, ToolCall, new_call_id
 from toolcell.confinement import Workspace, confine
 from toolcell.effects import Transaction, Transactions
 from toolcell.folders import Folders
-from toolcell.planning import Plan, Planner
+from toolcell.planning import PLAN_CHANGED, Ask, Planned, Planner
+from toolcell.prepared import Plan, prepared
 from toolcell.registry import ToolRegistry
 from toolcell.results import (
     Effects,
@@ -41,9 +47,9 @@ from toolcell.results import (
     UnknownTool,
 )
 from toolcell.schema import Validated, validate
-from toolcell.settlement import defect, denied, refused, settle
+from toolcell.settlement import defect, denied, nudged, objected, refused, settle
 from toolcell.tools import Tool
-from toolcell_policies import Decision, Outcome
+from toolcell_policies import Decision, Mode, Outcome, Policy, Reason
 from toolcell_sandbox import StdinTooLarge, run_in_jail
 from toolcell_sandbox.outcome import Receipt
 from toolcell_sandbox.spec import Limits, Network, WorkspaceMode
@@ -68,6 +74,11 @@ class _Request:
     limits: Limits
     mode: WorkspaceMode | None
     review: bool
+    approver: Approver
+    prepared: Plan | None
+    """The plan that was answered, where the answer came before the call."""
+    objection: Reason | None
+    """What speaks against that plan."""
     stdin: Stdin
     sink: Sink | None
 
@@ -80,6 +91,8 @@ class Executor:
     that needs a person runs. One executor takes many calls at once, `max_concurrency` of them
     in jails.
 
+    `policy` is "standard", "coding", "ci" or "strict", a file, or a `Policy`; by default
+    TOOLCELL_POLICY, else "standard". `mode` is a ceiling: "explore", "plan" or "build".
     `isolation` names the guarantees that every jail must hold, or the call fails closed; by
     default TOOLCELL_ISOLATION, else "standard". `waive` names guarantees that calls may do
     without: each one is then asked about, and a warning names them. `workspace_mode` is what
@@ -104,8 +117,9 @@ class Executor:
         *,
         tools: Iterable[Any] = (),
         workspace: str | os.PathLike[str],
-        policy: str | None = None,
+        policy: str | os.PathLike[str] | Policy | None = None,
         approver: Approver = deny_all,
+        mode: Mode | str = Mode.BUILD,
         isolation: str | None = None,
         limits: Limits | None = None,
         network: Network | None = None,
@@ -120,7 +134,7 @@ class Executor:
         max_concurrency: int | None = None,
         builtin: bool = True,
     ) -> None:
-        refuse_unknown_choices(policy=policy, isolation=isolation)
+        refuse_unknown_choices(isolation=isolation)
         check_types(limits, network, approver, max_concurrency)
         self.registry = ToolRegistry() if registry is None else registry
         if builtin:
@@ -149,7 +163,20 @@ class Executor:
         if approver is ask_terminal or review:
             # Now, before a tool can put a module of that name where this process would find it.
             import toolcell._terminal  # noqa: F401  # for its effect on sys.modules
-        self._planner = Planner(workspace=self.workspace, protected=protected, choices=self.choices)
+        self._agreements = Agreements(state_dir=self.state_dir, workspace=self.workspace.path)
+        self.policy = policy_of(
+            policy,
+            workspace=self.workspace.path,
+            is_trusted=self._agreements.is_trusted,
+        )
+        self._planner = Planner(
+            workspace=self.workspace,
+            protected=protected,
+            choices=self.choices,
+            policy=self.policy,
+            mode=chosen_ceiling(mode),
+            granted=self._agreements.granted,
+        )
         self._transactions = Transactions(
             workspace=self.workspace,
             protected=protected,
@@ -164,6 +191,7 @@ class Executor:
     async def __aenter__(self) -> Self:
         self._audit.start()
         try:
+            self._agreements.start()
             await self._transactions.start()
         except BaseException:
             self._audit.stop()
@@ -172,6 +200,7 @@ class Executor:
 
     async def __aexit__(self, *_: object) -> None:
         self._transactions.stop()
+        self._agreements.stop()
         self._audit.stop()
 
     # -- the road -------------------------------------------------------------------------
@@ -195,7 +224,7 @@ class Executor:
         to the handler, None is nothing to read; `sink` is awaited with each chunk of output as it
         comes. Neither is part of what is decided.
 
-        Leaves two records: an intent before anything else, one terminal at the end. Cancelled,
+        Leaves two records: an intent, durable before its jail starts, and one terminal. Cancelled,
         it kills the tree, waits until it is gone, keeps nothing, writes the terminal record, and
         lets `trio.Cancelled` go on up.
 
@@ -214,72 +243,76 @@ class Executor:
             limits=limits or self.limits,
             mode=mode,
             review=self._review if review is None else review,
+            approver=self._approver,
+            prepared=None,
+            objection=None,
             stdin=stdin,
             sink=sink,
         )
-        kind: str | None = "cancelled"
-        receipt: Receipt | None = None
+        return await self._recorded(request)
+
+    async def _recorded(self, request: _Request) -> ToolResult:
+        """The road, and how it ended on record."""
+        call = request.call
+        recording = Recording.of(
+            self._audit,
+            call,
+            request.context,
+            workspace=self.workspace.path,
+            isolation=self.choices.isolation,
+            waived=self.choices.waive,
+        )
+        ending: ToolResult | None = None
         try:
-            await self._audit.record(
-                "intent",
-                call_id=call.call_id,
-                tool_name=_named(call),
-                isolation=self.choices.isolation,
-                waived=self.choices.waive,
-            )
-        except OSError as error:
-            return refused(call, defect(error, "the audit log takes no record, so nothing runs"))
-        try:
-            result = await self._guarded(request)
-            kind = None if result.error is None else result.error.kind
-            receipt = result.receipt
+            result = ending = await self._guarded(request, recording)
         finally:
-            unrecorded = await self._end(call, kind, receipt)
+            unrecorded = await recording.end(ending)
         return result if unrecorded is None else refused(call, unrecorded)
 
-    async def _end(
-        self, call: ToolCall, kind: str | None, receipt: Receipt | None
-    ) -> ExecutorError | None:
-        try:
-            await self._audit.record(
-                "terminal",
-                call_id=call.call_id,
-                tool_name=_named(call),
-                kind=kind,
-                isolation=None if receipt is None else receipt.isolation,
-                waived=() if receipt is None else receipt.waived,
-            )
-        except OSError as error:
-            return defect(error, "the call ended, and its end could not be recorded")
-        return None
-
-    async def _guarded(self, request: _Request) -> ToolResult:
+    async def _guarded(self, request: _Request, recording: Recording) -> ToolResult:
         """The road, with our own defects as a typed ending."""
         try:
             await trio.lowlevel.checkpoint()
-            return await self._road(request)
+            return await self._road(request, recording)
         except Exception as error:  # noqa: BLE001  # our own defects are an ending; Cancelled goes up
             _log.exception("call %s failed by a defect of toolcell", request.call.call_id)
             return refused(request.call, defect(error, "toolcell itself failed to run this call"))
 
-    async def _road(self, request: _Request) -> ToolResult:
+    async def _road(self, request: _Request, recording: Recording) -> ToolResult:
         call, context = request.call, request.context
+        if request.objection is not None:
+            return refused(call, objected(request.objection))
         tool = self.registry.snapshot().resolve(call.name)
         if not isinstance(tool, Tool):
             return refused(call, tool)
         valid = validate(tool, call.arguments)
         if not isinstance(valid, Validated):
             return refused(call, valid, tool_name=tool.name)
-        plan = self._planner.plan(tool, valid, context, request.limits, request.mode)
-        if plan.decision.outcome is Outcome.ASK:
-            answer = await approve(self._approver, plan.request(call.call_id), plan.decision)
-            if answer.failure is not None:
-                return _refused(call, plan, answer.failure, terminate=answer.terminate)
-            if answer.remembered:
-                self._planner.remember(plan)
+        run = self._agreements.run_state(tool.name, valid.arguments, context)
+        plan = self._planner.plan(
+            Ask(
+                tool=tool,
+                valid=valid,
+                context=context,
+                limits=request.limits,
+                mode=request.mode,
+                run=run,
+            )
+        )
+        if request.prepared is not None and not request.prepared.is_for(plan):
+            plan = plan.denied("plan_changed", PLAN_CHANGED)
+        agreement = await self._agreements.agreed(request.approver, plan, call.call_id)
+        plan = agreement.plan
+        if agreement.failure is not None:
+            return _refused(call, plan, agreement.failure, terminate=agreement.terminate)
+        if plan.decision.outcome is Outcome.DENY:
+            return _refused(call, plan, denied(plan.decision))
         with contextlib.ExitStack() as held:
             async with self._slots:
-                plan = self._planner.recheck(plan, context, request.limits, request.mode)
+                unrecorded = await recording.begin(agreement, resumed=request.prepared is not None)
+                if unrecorded is not None:
+                    return _refused(call, plan, unrecorded)
+                plan = self._planner.recheck(plan)
                 if plan.decision.outcome is Outcome.DENY:
                     return _refused(call, plan, denied(plan.decision))
                 handler, spec = confine(
@@ -311,12 +344,13 @@ class Executor:
                 except StdinTooLarge as error:
                     return _refused(call, plan, InvalidArguments(message=str(error)))
             result = settle(call, tool, outcome, decision=plan.decision, repairs=valid.repairs)
+            result = nudged(result, run)
             # Outside of the slots: a person may think for minutes.
             return await self._transactions.conclude(
                 transaction,
                 plan,
                 result,
-                approver=self._approver,
+                approver=request.approver,
                 review=request.review,
                 park=self._parks,
             )
@@ -367,13 +401,98 @@ class Executor:
         valid = validate(tool, arguments or {})
         if not isinstance(valid, Validated):
             return valid
-        context = context or CallContext()
-        return self._planner.plan(tool, valid, context, self.limits, mode).decision
+        ask = Ask(
+            tool=tool,
+            valid=valid,
+            context=context or CallContext(),
+            limits=self.limits,
+            mode=mode,
+        )
+        return self._planner.plan(ask).decision
+
+    def jail_of(self, tool: Tool) -> dict[str, Any]:
+        """The jail that a call of this tool would get, as `toolcell check` shows it."""
+        return self.choices.jail_of(tool, self._planner.workspace_mode(tool))
+
+    # -- answers that come later ----------------------------------------------------------
+
+    async def prepare(
+        self,
+        call: ToolCall | str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        call_id: str | None = None,
+        context: CallContext | None = None,
+        workspace_mode: WorkspaceMode | None = None,
+    ) -> Plan | UnknownTool | ToolDisabled | InvalidArguments:
+        """What would be decided about a call, as data that a person can be shown somewhere else.
+
+        Runs nothing and asks nobody. `resume` takes the plan with an answer, once, for a day.
+
+        Raises:
+            ValueError: the workspace mode is not offered.
+            OSError: the state folder cannot keep the key that plans are sealed with.
+        """
+        mode = chosen_mode(workspace_mode)
+        if not isinstance(call, ToolCall):
+            call = ToolCall(str(call), arguments or {}, call_id or new_call_id())
+        tool = self.registry.snapshot().resolve(call.name)
+        if not isinstance(tool, Tool):
+            return tool
+        valid = validate(tool, call.arguments)
+        if not isinstance(valid, Validated):
+            return valid
+        ask = Ask(
+            tool=tool,
+            valid=valid,
+            context=context or CallContext(),
+            limits=self.limits,
+            mode=mode,
+        )
+        return prepared(call, self._planner.plan(ask), self._agreements.grants.seal_key())
+
+    async def resume(
+        self, plan: Plan, answer: Answer, *, stdin: Stdin = None, sink: Sink | None = None
+    ) -> ToolResult:
+        """Run a prepared call as `call` does, with this answer to what it asks; once.
+
+        Refused (`denied`) where the plan is not as it was made, is older than a day, was resumed
+        before, or what it would do has changed: an argument, a program that it runs, a path, the
+        policy, or what speaks against it. What asks after the run asks this executor's approver.
+        """
+        objection = self._agreements.objection(plan)
+        is_ours = objection is None or objection.code != FORGED
+        request = _Request(
+            # Of a plan that is none of ours nothing is believed.
+            call=plan.call if is_ours else ToolCall(str(plan.name)),
+            context=plan.caller if is_ours else CallContext(),
+            limits=self.limits,
+            mode=plan.workspace_mode if is_ours else None,
+            review=self._review,
+            approver=_answering(answer, self._approver),
+            prepared=plan,
+            objection=objection,
+            stdin=stdin,
+            sink=sink,
+        )
+        return await self._recorded(request)
+
+
+def _answering(answer: Answer, otherwise: Approver) -> Approver:
+    """The answer that was given for what is asked before the run; who else is asked after it."""
+
+    async def approver(request: ApprovalRequest) -> Answer:
+        if request.stage == "before":
+            return answer
+        said: Any = otherwise(request)
+        return await said if inspect.isawaitable(said) else said  # type: ignore[no-any-return]  # approve() looks at what it is
+
+    return approver
 
 
 def _refused(
     call: ToolCall,
-    plan: Plan,
+    plan: Planned,
     failure: Any,
     *,
     terminate: bool = False,
@@ -388,8 +507,3 @@ def _refused(
         terminate=terminate,
         receipt=receipt,
     )
-
-
-def _named(call: ToolCall) -> str:
-    """The name as it was asked for, bounded: a record is a line, not a place to store things."""
-    return str(call.name)[:200]

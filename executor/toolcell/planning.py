@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
 from toolcell._choices import Choices
+from toolcell._command_facts import CommandFacts, command_facts
+from toolcell._executables import Programs
 from toolcell._protected import Protected
-from toolcell._visible import shown_call
-from toolcell.approval import ApprovalRequest, SessionMemory
+from toolcell._visible import shown_call, visible
+from toolcell.approval import ApprovalRequest
 from toolcell.calls import CallContext
-from toolcell.confinement import Workspace, limits_for
+from toolcell.confinement import Workspace, limits_for, writes
 from toolcell.schema import Validated
 from toolcell.tools import HandlerRef, Tool
 from toolcell_policies import (
@@ -21,31 +23,68 @@ from toolcell_policies import (
     EffectGround,
     EffectReason,
     Facts,
+    Mode,
     Outcome,
     PathVerdict,
+    Policy,
     Reason,
     Role,
+    RunState,
     check_path,
     decide,
-    judge_effects,
+    judged_effects,
     plan_hash,
 )
+from toolcell_policies.grant_key import grant_key
+from toolcell_policies.paths import Filesystem, StillFilesystem
 from toolcell_sandbox import host
 from toolcell_sandbox.spec import Limits, WorkspaceMode
 
+if TYPE_CHECKING:
+    from toolcell_policies.rules import RuleCall
+
+
+PATHS_MAX = 1_000
+"""As many paths of one call are resolved."""
+
+_ROLES: dict[Role, tuple[Role, ...]] = {"read": ("read",), "write": ("write", "read")}
+
+PLAN_CHANGED = "what the call would do has changed since it was decided"
+
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
-    """What would run, exactly, and what was decided about it."""
+class Ask:
+    """One call as it is asked for, before anything is looked up."""
 
     tool: Tool
     valid: Validated
+    context: CallContext
+    limits: Limits
+    mode: WorkspaceMode | None = None
+    """The call's own choice of a workspace mode, where it makes one."""
+    run: RunState = dataclasses.field(default_factory=RunState)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Planned:
+    """What would run, exactly, and what was decided about it."""
+
+    ask: Ask
     limits: Limits
     mode: WorkspaceMode
+    facts: Facts
     decision: Decision
-    first_use: tuple[object, ...]
-    """What a first use that was agreed to is remembered by."""
-    paths: tuple[PathVerdict, ...]
+    grant: GrantShape
+
+    @property
+    def tool(self) -> Tool:
+        """The tool."""
+        return self.ask.tool
+
+    @property
+    def valid(self) -> Validated:
+        """The arguments, with what was repaired in them."""
+        return self.ask.valid
 
     @property
     def arguments(self) -> dict[str, Any]:
@@ -55,7 +94,7 @@ class Plan:
     @property
     def settled(self) -> dict[str, str]:
         """Each path among the arguments, and where it led when it was decided on."""
-        return {one.path_as_given: one.resolved for one in self.paths if one.resolved is not None}
+        return _settled(self.facts.paths)
 
     @property
     def text(self) -> str:
@@ -73,7 +112,34 @@ class Plan:
             plan_hash=self.decision.plan_hash,
             text=self.text,
             remember_options=self.decision.remember_options,
+            remembers=self.grant.text if self.decision.remember_options else None,
         )
+
+    def decided(self, **changed: Any) -> Planned:
+        """The same plan, decided again with some facts changed."""
+        facts = dataclasses.replace(self.facts, **changed)
+        return dataclasses.replace(self, facts=facts, decision=_decision(facts))
+
+    def denied(self, code: str, text: str) -> Planned:
+        """The same plan, denied for one reason."""
+        decision = dataclasses.replace(
+            self.decision,
+            outcome=Outcome.DENY,
+            reasons=(Reason(code=code, text=text),),
+            remember_options=(),
+            remedy=None,
+            denied_by="run_state",
+        )
+        return dataclasses.replace(self, decision=decision)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class GrantShape:
+    """What a yes that is remembered would be a yes to."""
+
+    key: str
+    mode: Mode
+    text: str
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,97 +177,136 @@ def effect_ground(
 
 
 class Planner:
-    """Gathers the facts of a call for `decide()`; `check` and enforcement use the same one."""
+    """Gathers the facts of a call for `decide()`; `check` and enforcement use the same one.
 
-    def __init__(self, *, workspace: Workspace, protected: Protected, choices: Choices) -> None:
+    `granted` says by which grant a first use of a shape was agreed to, if it was.
+    """
+
+    def __init__(
+        self,
+        *,
+        workspace: Workspace,
+        protected: Protected,
+        choices: Choices,
+        policy: Policy,
+        mode: Mode,
+        granted: Callable[[GrantShape, CallContext], str | None],
+    ) -> None:
         self._workspace = workspace
         self._protected = protected
         self._choices = choices
+        self._policy = policy
+        self._mode = mode.stricter(policy.mode)
+        self._granted = granted
         self._folders = choices.folders.for_policy()
-        self._memory = SessionMemory()
+        self._writable = tuple(one.path for one in choices.folders.granted if one.writable)
+        self._programs = Programs(writable=(workspace.path, *self._writable))
+        self._environment = {**host.base_environment(), **choices.environment}
 
-    def plan(
-        self,
-        tool: Tool,
-        valid: Validated,
-        context: CallContext,
-        limits: Limits,
-        mode: WorkspaceMode | None = None,
-    ) -> Plan:
-        """The plan of this call as the world is now: paths are resolved anew each time.
-
-        `mode` is the call's own choice of a workspace mode, where it makes one.
-        """
-        paths = self._paths(tool, valid.arguments)
-        limits = limits_for(tool, valid.arguments, limits)
-        ready = self._choices.mode_of(tool, mode)
-        first_use = _first_use(tool, context, ready, paths)
+    def plan(self, ask: Ask) -> Planned:
+        """The plan of this call as the world is now: paths are resolved anew each time."""
+        tool, arguments = ask.tool, ask.valid.arguments
+        # Of one moment: what is judged as written and as read is then one place.
+        fs = StillFilesystem()
+        paths = self._paths(tool, arguments, fs)
+        limits = limits_for(tool, arguments, ask.limits)
+        ceiling = self._mode
+        if ask.context.mode is not None:
+            ceiling = ceiling.stricter(Mode(ask.context.mode))
+        ready = self._ready(tool, ask.mode, ceiling)
+        command = command_facts(
+            tool,
+            arguments,
+            workspace=self._workspace.path,
+            environment=self._environment,
+            programs=self._programs,
+            judge=lambda path, role: self._verdict(path, role, fs),
+            must_hash=self._policy.rules is not None,
+            settled=_settled(paths),
+        )
+        shape = self._shape(ask, ready, ceiling, paths, command)
         facts = Facts(
             tool_name=tool.name,
             access_mode=tool.access_mode,
             danger=tool.danger_level,
             permission_level=tool.level_floor,
+            permission_tier=tool.permission_tier,
+            cost=tool.cost_tier,
+            phases=tool.phases,
+            escalation=tool.escalation,
+            policy=self._policy,
+            run=ask.run,
+            mode=ceiling,
+            phase=ask.context.phase,
+            task_kind=ask.context.task_kind,
+            max_tier=ask.context.tier,
             paths=paths,
+            command=None if command is None else command.command,
+            command_paths=() if command is None else command.paths,
+            rule_call=self._rule_call(tool, arguments, paths, command),
             network=self._choices.network.kind,
             waived=self._choices.waive,
+            workspace_mode=ready,
+            write_folders=self._writable if writes(tool) else (),
             judged_after=ready == "transaction",
-            granted_first_use=self._memory.knows(*first_use),
-            plan_hash=self._hash(tool, valid, limits, ready, paths),
-            display_bytes=len(shown_call(tool.name, valid.arguments).encode()),
+            remember_scopes=("session", "project"),
+            plan_hash=self._hash(ask, limits, ready, paths, command),
+            display_bytes=len(shown_call(tool.name, arguments).encode()),
         )
-        decision = decide(facts)
-        # A path that is judged as written and as read may be objected to twice in the same words.
-        reasons = tuple(dict.fromkeys(decision.reasons))
-        decision = dataclasses.replace(decision, reasons=reasons)
-        return Plan(
-            tool=tool,
-            valid=valid,
-            limits=limits,
-            mode=ready,
-            decision=decision,
-            first_use=first_use,
-            paths=paths,
+        decision = _decision(facts)
+        if decision.remember_options:
+            grant = self._granted(shape, ask.context)
+            if grant is not None:
+                facts = dataclasses.replace(facts, granted_first_use=True, granted_by=grant)
+                decision = _decision(facts)
+        return Planned(
+            ask=ask, limits=limits, mode=ready, facts=facts, decision=decision, grant=shape
         )
 
-    def remember(self, plan: Plan) -> None:
-        """Note that a first use was agreed to, for this session."""
-        self._memory.add(*plan.first_use)
+    def workspace_mode(self, tool: Tool) -> WorkspaceMode:
+        """The workspace that a call of this tool gets where nobody asks for another."""
+        return self._ready(tool, None, self._mode)
 
-    def recheck(
-        self,
-        made: Plan,
-        context: CallContext,
-        limits: Limits,
-        mode: WorkspaceMode | None = None,
-    ) -> Plan:
+    def _ready(self, tool: Tool, asked: WorkspaceMode | None, ceiling: Mode) -> WorkspaceMode:
+        """The workspace mode; what explores gets a scratch one, unless somebody named another."""
+        is_named = asked is not None or self._choices.workspace_mode is not None
+        if ceiling is Mode.EXPLORE and writes(tool) and not is_named:
+            return "scratch"
+        return self._choices.mode_of(tool, asked)
+
+    def recheck(self, made: Planned) -> Planned:
         """The plan just before it runs: the one that was decided, or a denial if it changed.
 
         A person may have thought for minutes, or the call waited for its turn while another
-        put a link where a file was.
+        put a link where a file was, or other content into a program that it runs. So does a
+        grant that was revoked meanwhile change it, or a reason to ask that nobody was told.
         """
-        now = self.plan(made.tool, made.valid, context, limits, mode)
+        now = self.plan(made.ask)
         if now.decision.outcome is Outcome.DENY:
             return now
-        if now.decision.plan_hash == made.decision.plan_hash:
-            return made
-        reason = Reason(
-            code="plan_changed", text="what the call would do has changed since it was decided"
-        )
-        decision = dataclasses.replace(
-            now.decision, outcome=Outcome.DENY, reasons=(reason,), remember_options=()
-        )
-        return dataclasses.replace(now, decision=decision)
+        is_other = now.decision.plan_hash != made.decision.plan_hash
+        if now.decision.outcome is Outcome.ASK:
+            untold = set(now.decision.reasons) - set(made.decision.reasons)
+            is_other = is_other or made.decision.outcome is not Outcome.ASK or bool(untold)
+        return now.denied("plan_changed", PLAN_CHANGED) if is_other else made
 
     def judge(
-        self, plan: Plan, effects: tuple[Effect, ...], top_entries: tuple[str, ...], *, review: bool
+        self,
+        plan: Planned,
+        effects: tuple[Effect, ...],
+        top_entries: tuple[str, ...],
+        *,
+        review: bool,
     ) -> Judgement:
         """What is to become of what a call did: by the same `decide()` as before it ran."""
         ground = effect_ground(self._protected, self._workspace.path, top_entries)
-        facts = self._facts(plan.tool, plan.decision.plan_hash, effects, ground, review=review)
+        facts = dataclasses.replace(
+            plan.facts, effects=effects, effect_ground=ground, review_wanted=review
+        )
         decision = decide(facts)
         if decision.outcome is Outcome.ALLOW and not decision.reasons:
             return Judgement(decision=decision)
-        found = judge_effects(effects, ground, review_wanted=review)
+        found = judged_effects(facts)
         return Judgement(
             decision=decision,
             refused=tuple(map(_as_json, found.refused)),
@@ -212,41 +317,20 @@ class Planner:
             ),
         )
 
-    def _facts(
-        self,
-        tool: Tool,
-        plan_hash: str,
-        effects: tuple[Effect, ...],
-        ground: EffectGround,
-        *,
-        review: bool,
-    ) -> Facts:
-        return Facts(
-            tool_name=tool.name,
-            access_mode=tool.access_mode,
-            danger=tool.danger_level,
-            permission_level=tool.level_floor,
-            plan_hash=plan_hash,
-            display_bytes=0,
-            effects=effects,
-            effect_ground=ground,
-            review_wanted=review,
-        )
-
     def _hash(
         self,
-        tool: Tool,
-        valid: Validated,
+        ask: Ask,
         limits: Limits,
         mode: WorkspaceMode,
         paths: tuple[PathVerdict, ...],
+        command: CommandFacts | None,
     ) -> str:
         """One name for the call and for the whole jail that it would run in."""
-        choices = self._choices
+        choices, tool = self._choices, ask.tool
         return plan_hash(
             tool_name=tool.name,
             spec_hash=tool.spec_hash,
-            arguments=valid.arguments,
+            arguments=ask.valid.arguments,
             workspace=f"{self._workspace.path}\0{self._workspace.identity}",
             network=choices.network.kind,
             waived=choices.waive,
@@ -258,38 +342,136 @@ class Planner:
                 "workspace_mode": mode,
                 "folders": [dataclasses.asdict(one) for one in choices.folders.granted],
                 "paths": [verdict.resolved for verdict in paths],
+                "programs": [] if command is None else [list(one) for one in command.replaceable],
+                "policy": self._policy.epoch,
+                "agent": ask.context.agent_id,
             },
         )
 
-    def _paths(self, tool: Tool, arguments: Mapping[str, Any]) -> tuple[PathVerdict, ...]:
+    def _shape(
+        self,
+        ask: Ask,
+        mode: WorkspaceMode,
+        ceiling: Mode,
+        paths: tuple[PathVerdict, ...],
+        command: CommandFacts | None,
+    ) -> GrantShape:
+        """What a yes to a first use is a yes to.
+
+        To this tool in this workspace mode and in these folders: who may write in a workspace of
+        the jail's own may not for that in the real one. To a command, as it stands: its program
+        by path and content, its very words, variables and folder. To each with the host folders
+        that it could write in, named or not: nothing there is undone.
+        """
+        tool, choices = ask.tool, self._choices
+        where = visible(self._workspace.path)
+        shape: dict[str, Any]
+        if command is None:
+            folders = sorted({one.folder or "" for one in paths if one.role == "write"})
+            shape = {"tool": tool.name, "folders": folders}
+            named = [visible(folder) for folder in folders if folder]
+            text = f"every call of {tool.name} in {' and '.join([where, *named])}"
+        else:
+            shape = {
+                "programs": [
+                    None if one is None else [one.path, one.identity if one.is_replaceable else ""]
+                    for one in command.programs
+                ],
+                "command": command.command.text,
+                "env": dict(choices.env),
+                "cwd": command.cwd,
+            }
+            text = f"exactly this command, in {visible(command.cwd)}"
+        shape["write"] = sorted(self._writable) if writes(tool) else []
+        key = grant_key(
+            workspace=self._workspace.path,
+            workspace_identity=self._workspace.identity,
+            agent_id=ask.context.agent_id,
+            tool_name=tool.name,
+            spec_hash=tool.spec_hash,
+            policy_epoch=self._policy.epoch,
+            network=choices.network.kind,
+            workspace_mode=mode,
+            waived=choices.waive,
+            isolation=choices.isolation,
+            shape=shape,
+        )
+        return GrantShape(key=key, mode=ceiling, text=text)
+
+    def _rule_call(
+        self,
+        tool: Tool,
+        arguments: Mapping[str, Any],
+        paths: tuple[PathVerdict, ...],
+        command: CommandFacts | None,
+    ) -> RuleCall | None:
+        if self._policy.rules is None:
+            return None
+        from toolcell_policies.rules import RuleCall, RulePath
+
+        named = (*paths, *(() if command is None else command.paths))
+        return RuleCall(
+            tool_name=tool.name,
+            action=tool.action,
+            access=tool.access_mode.value,
+            arguments=arguments,
+            paths=tuple(
+                RulePath(real=one.resolved or one.path_as_given, role=one.role) for one in named
+            ),
+            segments=None if command is None else command.rule_segments(),
+            workspace=self._workspace.path,
+            homes=self._protected.homes,
+        )
+
+    def _paths(
+        self, tool: Tool, arguments: Mapping[str, Any], fs: Filesystem
+    ) -> tuple[PathVerdict, ...]:
         """Every path argument, given or by default, resolved now."""
-        found: list[PathVerdict] = []
+        named: list[tuple[str, Role]] = []
         for name, role in tool.path_params.items():
             default = tool.input_schema.get("properties", {}).get(name, {}).get("default")
             value = arguments.get(name, default)
             for path in value if isinstance(value, list) else [value]:
                 if isinstance(path, str):
                     # Who writes a file may read it as well: an edit returns what was there.
-                    roles: tuple[Role, ...] = ("write", "read") if role == "write" else ("read",)
-                    found += [self._verdict(path, each) for each in roles]
-        return tuple(found)
+                    named += [(path, each) for each in _ROLES[role]]
+        if len(named) > PATHS_MAX:
+            return (_too_many(len(named)),)
+        return tuple(self._verdict(path, role, fs) for path, role in named)
 
-    def _verdict(self, path: str, role: Role) -> PathVerdict:
+    def _verdict(self, path: str, role: Role, fs: Filesystem) -> PathVerdict:
         known = self._protected
         return check_path(
-            path, role, self._workspace.path, known.homes, known.rules, folders=self._folders
+            path,
+            role,
+            self._workspace.path,
+            # A command's `~` is the jail's own: what would be a secret in a home is one there too.
+            (*known.homes, self._environment["HOME"]),
+            known.rules,
+            fs,
+            self._folders,
         )
 
 
-def _first_use(
-    tool: Tool, context: CallContext, mode: WorkspaceMode, paths: tuple[PathVerdict, ...]
-) -> tuple[object, ...]:
-    """What a yes to a first use is a yes to: this tool, in this workspace mode, in these folders.
+def _too_many(count: int) -> PathVerdict:
+    text = f"the call names {count:,} paths; {PATHS_MAX:,} are looked at"
+    return PathVerdict(
+        path_as_given="",
+        resolved=None,
+        role="read",
+        inside=False,
+        denied=True,
+        reasons=(Reason(code="path_too_many", text=text),),
+        level_floor=0,
+        links=(),
+    )
 
-    Who may write in a workspace of the jail's own may not for that in the real one, nor in a
-    folder that was granted besides it.
-    """
-    folders = frozenset(one.folder for one in paths if one.role == "write")
-    return (
-        tool.name, tool.spec_hash, context.session_id, context.agent_id, mode, folders
-    )  # fmt: skip
+
+def _settled(paths: tuple[PathVerdict, ...]) -> dict[str, str]:
+    return {one.path_as_given: one.resolved for one in paths if one.resolved is not None}
+
+
+def _decision(facts: Facts) -> Decision:
+    """Decide; of two objections in the same words (a path in two roles) one is told."""
+    decision = decide(facts)
+    return dataclasses.replace(decision, reasons=tuple(dict.fromkeys(decision.reasons)))

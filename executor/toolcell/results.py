@@ -79,6 +79,19 @@ class Denied(FailureBase):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NotAdmitted(FailureBase):
+    """The mode, the phase, the kind of task or a ceiling leaves this call out.
+
+    `layers` names which, and `remedy` what would admit it. Nobody's approval does.
+    """
+
+    kind: ClassVar[str] = "not_admitted"
+    blame: ClassVar[Blame] = "policy"
+    layers: tuple[str, ...] = ()
+    reasons: tuple[Reason, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ApprovalRejected(FailureBase):
     """A person said no. Do not ask for the same again; `why` is what they answered."""
 
@@ -199,6 +212,7 @@ __all__ = [
     "InvalidArguments",
     "InvalidOutput",
     "MemoryExceeded",
+    "NotAdmitted",
     "ProcessesExceeded",
     "ProtocolError",
     "SyscallBlocked",
@@ -213,6 +227,7 @@ Failure = (
     UnknownTool
     | ToolDisabled
     | InvalidArguments
+    | NotAdmitted
     | Denied
     | ApprovalRejected
     | ApprovalTimeout

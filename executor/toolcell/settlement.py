@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import traceback
 from collections.abc import Mapping
 from typing import Any
@@ -11,16 +12,33 @@ import orjson
 from toolcell._hints import hints
 from toolcell.calls import ToolCall
 from toolcell.markers import RETURNED
-from toolcell.results import Denied, ExecutorError, Failure, InvalidOutput, ToolResult
+from toolcell.results import (
+    Denied,
+    ExecutorError,
+    Failure,
+    InvalidOutput,
+    NotAdmitted,
+    ToolResult,
+)
 from toolcell.tools import CommandRef, HandlerRef, Tool
-from toolcell_policies import Decision
+from toolcell_policies import Decision, Reason, RunState
 from toolcell_sandbox import JailOutcome
 from toolcell_sandbox.failures import Exception as RaisedException
 from toolcell_sandbox.outcome import Receipt
 
 PYTHON_TOOL = "toolcell.builtin.python"
+REASONS_TOLD = 20
 HINTED_CHARS = 2_000
 """How much of a failed command's standard output is looked at for what a hint answers."""
+
+
+_LAYERS = {
+    "mode": ("mode_explore", "mode_plan"),
+    "phase": ("phase",),
+    "tier": ("tier", "tier_never"),
+    "cost": ("cost",),
+}
+"""The ceilings, by the codes of their reasons."""
 
 
 def refused(
@@ -47,12 +65,42 @@ def refused(
     )
 
 
-def denied(decision: Decision) -> Denied:
+def denied(decision: Decision) -> Denied | NotAdmitted:
     """The failure of a call that policy does not allow: every reason, and what would help."""
+    if decision.denied_by == "ceiling":
+        layers = {
+            code: layer
+            for layer, codes in _LAYERS.items()
+            for code in codes
+            if any(reason.code == code for reason in decision.reasons)
+        }
+        return NotAdmitted(
+            message="this call is not admitted: "
+            + "; ".join(r.text for r in decision.reasons if r.code in layers),
+            layers=tuple(dict.fromkeys(layers.values())),
+            reasons=decision.reasons,
+            remedy=decision.remedy,
+        )
     return Denied(
-        message="policy does not allow this call: " + "; ".join(r.text for r in decision.reasons),
+        message=f"policy does not allow this call: {_texts(decision.reasons)}",
         reasons=decision.reasons,
         remedy=decision.remedy,
+    )
+
+
+def _texts(reasons: tuple[Reason, ...]) -> str:
+    """As many as a model reads; all are in the decision."""
+    told = [reason.text for reason in reasons[:REASONS_TOLD]]
+    more = len(reasons) - len(told)
+    return "; ".join([*told, *([f"and {more:,} more reasons"] if more else [])])
+
+
+def objected(reason: Reason) -> Denied:
+    """The failure of a plan that came back, and is not to be answered."""
+    return Denied(
+        message=f"this plan does not run: {reason.text}",
+        reasons=(reason,),
+        remedy="prepare the call again, and ask again",
     )
 
 
@@ -139,6 +187,17 @@ def _invalid(tool: Tool, problems: list[dict[str, str]]) -> InvalidOutput | None
         message=f"{tool.name} returned what its output schema does not allow, at "
         f"{first.get('path') or 'the top'}: {first.get('message')}",
         problems=tuple(problems),
+    )
+
+
+def nudged(result: ToolResult, run: RunState) -> ToolResult:
+    """The result, with a word to a model that goes in circles."""
+    if run.loop == "none":
+        return result
+    return dataclasses.replace(
+        result,
+        content=f"{result.content}\n[toolcell: {run.loop_text}]".lstrip("\n"),
+        metadata={**result.metadata, "loop": run.loop_text},
     )
 
 

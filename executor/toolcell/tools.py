@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, overload
 
 from toolcell._locate import HandlerRef, locate, refuse_unreachable
 from toolcell._signature import Role, Signature, signature
-from toolcell_policies.vocabulary import AccessMode, DangerLevel
+from toolcell_policies.vocabulary import TIER_NEVER, AccessMode, CostTier, DangerLevel, Phase
 
 if TYPE_CHECKING:
     from toolcell.schema import Compiled
@@ -71,6 +71,8 @@ class Tool:
     `path_params` names the arguments that are paths, or lists of paths, and what for.
     `trusted` marks code of toolcell itself. `level_floor` is the approval level below which no
     word of the tool brings it. `timeout_param` names the argument that lowers `wall_s`.
+    `permission_tier` (0 to 4), `phases` and `escalation` are the words of the phase dialect;
+    `permission_action` is what rules may name instead of the tool, such as `edit` for several.
     `input_schema` must not be changed by whoever reads it.
 
     Raises:
@@ -88,6 +90,11 @@ class Tool:
     trusted: bool = False
     level_floor: int = 0
     timeout_param: str | None = None
+    cost_tier: CostTier = CostTier.FREE
+    permission_tier: int = 0
+    phases: tuple[str, ...] = ()
+    escalation: bool = False
+    permission_action: str | None = None
     output_schema: dict[str, Any] | None = None
     schema: dict[str, Any] | None = None
     """The input schema as given; None for a function, whose schema is computed."""
@@ -104,7 +111,11 @@ class Tool:
             raise ValueError(f"tool {self.name}: level_floor is 0 to 3, not {self.level_floor!r}")
         if self.timeout_s is not None and not 0 < self.timeout_s < 1e9:
             raise ValueError(f"tool {self.name}: timeout_s is seconds above 0")
+        if self.permission_tier not in range(TIER_NEVER + 1):
+            raise ValueError(f"tool {self.name}: permission_tier is 0 to {TIER_NEVER}")
         object.__setattr__(self, "access_mode", AccessMode(self.access_mode))
+        object.__setattr__(self, "cost_tier", CostTier(self.cost_tier))
+        object.__setattr__(self, "phases", tuple(Phase(phase) for phase in self.phases))
         object.__setattr__(self, "danger_level", DangerLevel(self.danger_level))
         object.__setattr__(self, "path_params", types.MappingProxyType(dict(self.path_params)))
 
@@ -115,6 +126,11 @@ class Tool:
         """The same tool under another name; it loses an alias that is that name."""
         aliases = tuple(alias for alias in self.aliases if alias != name)
         return dataclasses.replace(self, name=name, aliases=aliases)
+
+    @property
+    def action(self) -> str:
+        """What rules may call it: its permission action, else its name."""
+        return self.permission_action or self.name
 
     @property
     def handler(self) -> HandlerRef | CommandRef:
@@ -153,6 +169,8 @@ class Tool:
             "input_schema": self.input_schema,
             "access_mode": self.access_mode,
             "danger_level": self.danger_level,
+            "cost_tier": self.cost_tier,
+            "permission": [self.permission_tier, self.phases, self.escalation, self.action],
             "handler": [type(self.handler).__name__, dataclasses.asdict(self.handler)],
         }
         text = json.dumps(said, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
@@ -212,6 +230,11 @@ def tool(
     aliases: tuple[str, ...] | list[str] = (),
     limits: Limits | None = None,
     timeout_s: float | None = None,
+    cost_tier: CostTier | str = CostTier.FREE,
+    permission_tier: int = 0,
+    phases: tuple[str, ...] | list[str] = (),
+    escalation: bool = False,
+    permission_action: str | None = None,
     output_schema: dict[str, Any] | None = None,
 ) -> Callable[[Callable[P, R]], FunctionTool[P, R]]: ...
 def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:

@@ -7,6 +7,7 @@ protocol, to gather a fact; `decide` takes only facts.
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from ._effect_by_rules import judged_effects
     from .decision import Decision, DecisionJson, Outcome, Reason, ReasonJson
     from .effects import (
         SYSTEM_FOLDERS,
@@ -21,10 +22,13 @@ if TYPE_CHECKING:
         names_a_program,
         runs_a_command,
     )
-    from .engine import DISPLAY_BYTES_MAX, Facts, decide
+    from .engine import DISPLAY_BYTES_MAX, decide
+    from .facts import Facts, RunState
     from .folders import HostFolders
     from .paths import FileFacts, Filesystem, PathVerdict, RealFilesystem, check_path
+    from .phases import admits_transient_edit, is_edit_intent, phase_admits_tool
     from .plan import plan_hash
+    from .policy import POLICIES, Policy
     from .sensitive import (
         Protection,
         Role,
@@ -33,11 +37,12 @@ if TYPE_CHECKING:
         default_sensitive_list,
         parse_sensitive_list,
     )
-    from .vocabulary import AccessMode, DangerLevel
+    from .vocabulary import AccessMode, CostTier, DangerLevel, Mode, Phase, TaskKind
 
 # Loaded when asked for: a jail that runs a user's tool needs the vocabulary and nothing else.
 _HOME = {
     "AccessMode": "vocabulary",
+    "CostTier": "vocabulary",
     "DISPLAY_BYTES_MAX": "engine",
     "DangerLevel": "vocabulary",
     "Decision": "decision",
@@ -46,28 +51,38 @@ _HOME = {
     "EffectGround": "effects",
     "EffectReason": "effects",
     "EffectVerdicts": "effects",
-    "Facts": "engine",
+    "Facts": "facts",
     "FileFacts": "paths",
     "Filesystem": "paths",
     "HostFolders": "folders",
+    "Mode": "vocabulary",
     "Outcome": "decision",
+    "POLICIES": "policy",
     "PathVerdict": "paths",
+    "Phase": "vocabulary",
+    "Policy": "policy",
     "Protection": "sensitive",
     "RealFilesystem": "paths",
     "Reason": "decision",
     "ReasonJson": "decision",
     "Role": "sensitive",
+    "RunState": "facts",
     "SYSTEM_FOLDERS": "effects",
     "SensitiveList": "sensitive",
     "SensitiveRule": "sensitive",
+    "TaskKind": "vocabulary",
     "Trail": "effects",
+    "admits_transient_edit": "phases",
     "changed_git_keys": "effects",
     "check_path": "paths",
     "decide": "engine",
     "default_sensitive_list": "sensitive",
     "follow_link": "effects",
+    "is_edit_intent": "phases",
     "judge_effects": "effects",
+    "judged_effects": "_effect_by_rules",
     "parse_sensitive_list": "sensitive",
+    "phase_admits_tool": "phases",
     "plan_hash": "plan",
     "names_a_program": "effects",
     "runs_a_command": "effects",
@@ -75,8 +90,10 @@ _HOME = {
 
 __all__ = [
     "DISPLAY_BYTES_MAX",
+    "POLICIES",
     "SYSTEM_FOLDERS",
     "AccessMode",
+    "CostTier",
     "DangerLevel",
     "Decision",
     "DecisionJson",
@@ -88,24 +105,33 @@ __all__ = [
     "FileFacts",
     "Filesystem",
     "HostFolders",
+    "Mode",
     "Outcome",
     "PathVerdict",
+    "Phase",
+    "Policy",
     "Protection",
     "RealFilesystem",
     "Reason",
     "ReasonJson",
     "Role",
+    "RunState",
     "SensitiveList",
     "SensitiveRule",
+    "TaskKind",
     "Trail",
+    "admits_transient_edit",
     "changed_git_keys",
     "check_path",
     "decide",
     "default_sensitive_list",
     "follow_link",
+    "is_edit_intent",
     "judge_effects",
+    "judged_effects",
     "names_a_program",
     "parse_sensitive_list",
+    "phase_admits_tool",
     "plan_hash",
     "runs_a_command",
 ]

@@ -122,15 +122,16 @@ def changed_git_keys(
     As `section.key`, or `section.*.key` where there is a subsection, each once and sorted. A
     value that makes a harmless setting a harmful one is remarked on behind its name:
     `:program` (an address that runs a helper), `:replaced` (an address that leads elsewhere than
-    it did), `:address` (a branch that follows no remote's name), `:outside` (a work tree for which
-    `is_inside` is false). A file that is absent has no settings. None where a version is not
-    understood. Never raises, whatever the bytes.
+    it did, or a remote that is overwritten whole by each push from now on), `:address` (a branch
+    that follows no remote's name), `:outside` (a work tree for which `is_inside` is false). A file
+    that is absent has no settings. None where a version is not understood. Never raises, whatever
+    the bytes.
     """
     old, new = _parsed(before), _parsed(after)
     if old is None or new is None:
         return None
     found = {
-        _named(setting) + _remark(setting, old.get(setting), new.get(setting), is_inside)
+        _named(setting) + _remark(setting, old, new, is_inside)
         for setting in old.keys() | new.keys()
         if old.get(setting) != new.get(setting)
     }
@@ -172,13 +173,15 @@ def _named(setting: Setting) -> str:
 
 def _remark(
     setting: Setting,
-    old: tuple[str, ...] | None,
-    new: tuple[str, ...] | None,
+    before: Mapping[Setting, tuple[str, ...]],
+    after: Mapping[Setting, tuple[str, ...]],
     is_inside: Callable[[str], bool],
 ) -> str:
-    name = _named(setting)
+    name, old, new = _named(setting), before.get(setting), after.get(setting)
     if new is None:
         return ""
+    if name == "remote.*.mirror" and (*setting[:2], "url") in before:
+        return ":replaced"
     if name in ("remote.*.url", "submodule.*.url"):
         if not all(map(_is_plain_address, new)):
             return ":program"

@@ -73,6 +73,13 @@ class Decision:
     remedy: str | None = None
     # Whether it is about what a call would do, or about what it did.
     stage: Literal["before", "after"] = "before"
+    # The step of the order that denies, where it is denied before the run.
+    denied_by: Literal["run_state", "floor", "rule", "ceiling", "nobody"] | None = None
+
+    @property
+    def rule_ids(self) -> tuple[str, ...]:
+        """Every rule that spoke, each once."""
+        return tuple(dict.fromkeys(one.rule for one in self.reasons if one.rule is not None))
 
     def __post_init__(self) -> None:
         if self.level not in LEVELS:

@@ -28,29 +28,27 @@ Codes of the reasons given here; those of paths are in `paths.py`:
 Those of what a call did are in `effects.py`.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import Final
+from __future__ import annotations
 
-from ._effect import Effect, EffectGround, EffectReason
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from ._passes import DISPLAY_BYTES_MAX, PASSES, Finding
 from ._text import shown
 from .decision import Decision, Outcome, Reason
-from .paths import PathVerdict
-from .vocabulary import (
-    LEVEL_ALWAYS,
-    LEVEL_AUTO,
-    LEVEL_FIRST_USE,
-    LEVEL_LOG,
-    AccessMode,
-    DangerLevel,
-)
+from .facts import Facts
+from .remedies import APPROVER, smallest_change
+from .vocabulary import LEVEL_ALWAYS, LEVEL_AUTO, LEVEL_FIRST_USE, LEVEL_LOG
+
+if TYPE_CHECKING:
+    from ._effect import EffectReason
+
+__all__ = ["DISPLAY_BYTES_MAX", "Facts", "decide"]
 
 # As many names are told one by one; `judge_effects` has them all.
 REASONS_MAX: Final = 50
-# Nobody reads more than this before saying yes.
-DISPLAY_BYTES_MAX: Final = 64 * 1024
 
-_REMEDY_APPROVER: Final = "an approver (`approver=` / `--yes`)"
 _INSIDE: Final = "use a path inside the workspace"
 # No folder that holds these is ever granted for the asking.
 _NEVER_GRANTED: Final = frozenset({"path_protected", "path_sealed", "path_magic_link"})
@@ -58,6 +56,7 @@ _FLAGS: Final = {"read": "--read DIR (read=)", "write": "--write DIR (write=)"}
 _REMEDIES: Final = {
     "path_empty": "name a path; '.' is the workspace",
     "path_too_long": "use a shorter path, relative to the workspace",
+    "path_too_many": "name fewer paths in one call",
     "path_too_deep": "use a shorter path, relative to the workspace",
     "path_control_character": "write the path in plain visible characters",
     "path_hidden_character": "write the path in plain visible characters",
@@ -72,206 +71,121 @@ _REMEDIES: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Facts:
-    """All that a decision is made from: nothing else is looked at.
-
-    Raises:
-        ValueError: there are effects, and nothing that they could be judged against.
-    """
-
-    tool_name: str
-    access_mode: AccessMode
-    danger: DangerLevel
-    # The level that the tool's dialect, or its origin, asks for by itself
-    # (an untrusted pack: 3). It can only raise; outside 0 to 3 it is clamped.
-    permission_level: int = LEVEL_AUTO
-    # Each path argument in each role, already resolved. None is no objection.
-    paths: tuple[PathVerdict, ...] = ()
-    # The jail's network: "none", "loopback" or "host".
-    network: str = "none"
-    # The guarantees that somebody waived by name; not what a choice by name replaces.
-    waived: tuple[str, ...] = ()
-    # Whether a level 2 call of this shape was agreed to in this session.
-    granted_first_use: bool = False
-    plan_hash: str
-    # How long the call is when shown whole to an approver.
-    display_bytes: int
-    # Whether what the call does to the workspace is judged before it is kept: then what asks
-    # for being written does so after the run.
-    judged_after: bool = False
-    # What the call did, once it has run; None before that. Then only this is decided on, and
-    # what may run was decided before.
-    effects: tuple[Effect, ...] | None = None
-    effect_ground: EffectGround | None = None
-    # Whether a person, or a rule, wants to see what was done before it is kept.
-    review_wanted: bool = False
-
-    def __post_init__(self) -> None:
-        if self.effects is not None and self.effect_ground is None:
-            raise ValueError("effects are judged against a workspace and its rules")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Finding:
-    level: int = LEVEL_AUTO
-    denied: bool = False
-    reasons: tuple[Reason, ...] = ()
-
-
-def _found(level: int, code: str, text: str) -> _Finding:
-    return _Finding(level=level, reasons=(Reason(code=code, text=text),))
-
-
-_NOTHING: Final = _Finding()
-
-
-def _paths(facts: Facts) -> _Finding:
-    reasons: list[Reason] = []
-    level = LEVEL_AUTO
-    for verdict in facts.paths:
-        later = facts.judged_after and verdict.folder is None and not verdict.denied
-        told = [_later(reason) if later else reason for reason in verdict.reasons]
-        if any(reason.code != _JUDGED_AFTER for reason in told):
-            level = max(level, verdict.level_floor)
-        reasons += told
-    denied = any(verdict.denied for verdict in facts.paths)
-    return _Finding(level=level, denied=denied, reasons=tuple(reasons))
-
-
-_JUDGED_AFTER: Final = "path_write_judged"
-
-
-def _later(reason: Reason) -> Reason:
-    """A write that asks, in a workspace where what came of it is shown before it is kept."""
-    if reason.code != "path_write_asks":
-        return reason
-    text = f"{reason.text}: after the run, with what was written, before it is kept"
-    return replace(reason, code=_JUDGED_AFTER, text=text)
-
-
-_ACCESS_TEXTS: Final = {
-    AccessMode.READONLY: "only reads",
-    AccessMode.NETWORK: "uses the network",
-    AccessMode.WRITE: "writes to the workspace",
-    AccessMode.EXECUTE: "runs commands or code",
-    AccessMode.MIXED: "may read, write, run code and use the network",
-}
-
-
-def _access(facts: Facts) -> _Finding:
-    mode = facts.access_mode
-    text = f"{facts.tool_name} {_ACCESS_TEXTS[mode]}"
-    return _found(mode.approval_level(), f"access_{mode.value}", text)
-
-
-def _danger(facts: Facts) -> _Finding:
-    level = facts.danger.approval_level()
-    if level == LEVEL_AUTO:
-        return _NOTHING
-    text = f"{facts.tool_name} is marked as {facts.danger.value} danger"
-    return _found(level, f"danger_{facts.danger.value}", text)
-
-
-def _required_level(facts: Facts) -> _Finding:
-    level = max(LEVEL_AUTO, min(LEVEL_ALWAYS, facts.permission_level))
-    if level == LEVEL_AUTO:
-        return _NOTHING
-    return _found(level, "level_required", f"{facts.tool_name} is to be used at level {level}")
-
-
-def _network(facts: Facts) -> _Finding:
-    if facts.network in ("none", "loopback"):
-        return _NOTHING
-    if facts.network == "host":
-        return _found(LEVEL_ALWAYS, "network_host", "the call shares the host's network")
-    return _found(LEVEL_ALWAYS, "network_unknown", "the call asks for a network nobody knows")
-
-
-def _waived(facts: Facts) -> _Finding:
-    if not facts.waived:
-        return _NOTHING
-    names = ", ".join(dict.fromkeys(facts.waived))
-    return _found(LEVEL_ALWAYS, "waived", f"the jail may do without what was waived: {names}")
-
-
-def _write_grants(facts: Facts) -> _Finding:
-    used = [one for one in facts.paths if one.role == "write" and one.folder is not None]
-    texts = dict.fromkeys(
-        f"{shown(one.path_as_given)} is in a folder granted for writing: nothing there is undone"
-        for one in used
-    )
-    return _Finding(reasons=tuple(Reason(code="write_grant", text=text) for text in texts))
-
-
-def _length(facts: Facts) -> _Finding:
-    if facts.display_bytes <= DISPLAY_BYTES_MAX:
-        return _NOTHING
-    text = (
-        f"the call is too long to be shown whole "
-        f"({facts.display_bytes:,} bytes; {DISPLAY_BYTES_MAX:,} can be)"
-    )
-    return _found(LEVEL_ALWAYS, "call_too_long", text)
-
-
-# The hard floor first, then what raises the level. Rules, ceilings and the run's
-# state will be passes like these; what lowers a level comes after all of them.
-_PASSES: Final[tuple[Callable[[Facts], _Finding], ...]] = (
-    _paths,
-    _access,
-    _danger,
-    _required_level,
-    _network,
-    _waived,
-    _write_grants,
-    _length,
-)
-
-
 def decide(facts: Facts) -> Decision:
     """Decide whether a call may run, has to be asked about, or may not run.
 
-    Never raises for any facts, does nothing but compute, and gives the same
-    answer for the same facts. The level is the highest that any pass asks for:
-    0 and 1 are allowed (1 is to be logged), 2 is allowed once it was granted
-    and asked before that, 3 is asked each time and never remembered. A path
-    that is denied denies the call, whatever was granted.
+    Never raises for any facts, does nothing but compute, and gives the same answer for the same
+    facts. What denies is final, whatever was granted or allowed; `denied_by` names the first
+    step of the order that does. The level is the highest that any pass asks for, once trust in
+    the jail or an allow rule has lowered what may be lowered: 0 and 1 are allowed (1 is to be
+    logged), 2 is allowed once it was granted and asked before that, 3 is asked each time and
+    never remembered. Where there is nobody to ask, what would ask is denied.
 
-    Where there are effects the call has run, and what it did is decided on: it
-    is kept, or a person has to see it (always at level 3), or it is refused.
+    Where there are effects the call has run, and what it did is decided on: it is kept, or a
+    person has to see it (always at level 3), or it is refused.
     """
     if facts.effects is not None and facts.effect_ground is not None:
-        return _decide_effects(facts, facts.effects, facts.effect_ground)
-    findings = [look(facts) for look in _PASSES]
-    level = max(finding.level for finding in findings)
-    reasons = tuple(reason for finding in findings for reason in finding.reasons)
-    if any(finding.denied for finding in findings):
+        return _decide_effects(facts)
+    decision = _decided(facts)
+    if decision.outcome is Outcome.ALLOW:
+        return decision
+    if decision.denied_by == "floor":
+        found = _remedy(facts, decision.reasons)
+    elif decision.denied_by == "rule":
+        found = _rule_remedy(facts)
+    else:
+        found = smallest_change(facts, decision, _decided)
+    return replace(decision, remedy=found)
+
+
+def _decided(facts: Facts) -> Decision:
+    """The decision without what would change it."""
+    findings = [look(facts) for look in PASSES]
+    level, lowered = _level(facts, findings)
+    reasons = (*(reason for found in findings for reason in found.reasons), *lowered)
+    denied_by = next((found.denied_by for found in findings if found.denied_by), None)
+    if denied_by is None and level >= LEVEL_FIRST_USE:
+        if level == LEVEL_FIRST_USE and facts.granted_first_use:
+            reasons = (*reasons, _granted(facts))
+        else:
+            return _asked(facts, level, reasons)
+    if denied_by is None:
+        return Decision(
+            outcome=Outcome.ALLOW, level=level, reasons=reasons, plan_hash=facts.plan_hash
+        )
+    return Decision(
+        outcome=Outcome.DENY,
+        level=level,
+        reasons=reasons,
+        plan_hash=facts.plan_hash,
+        denied_by=denied_by,
+    )
+
+
+def _level(facts: Facts, findings: Sequence[Finding]) -> tuple[int, tuple[Reason, ...]]:
+    """The level, and why it is lower than the words, or higher."""
+    words = max(found.level for found in findings)
+    forced = max(found.forced for found in findings)
+    told: list[Reason] = []
+    if words > LEVEL_LOG and facts.is_trusted:
+        words = LEVEL_LOG
+        text = (
+            "the jail keeps the call in: no network, nothing waived, and what it changes of the "
+            "workspace is judged before it is kept"
+        )
+        told.append(Reason(code="jail_trusted", text=text))
+    if words > LEVEL_LOG and facts.policy.rules is not None and facts.rule_call is not None:
+        found = facts.policy.rules.judge(facts.rule_call)
+        if found.allowed_exactly or (found.allowed and words == LEVEL_FIRST_USE):
+            words = LEVEL_LOG
+            told += [hit.reason() for hit in found.allows]
+    level = max(words, forced)
+    if level > facts.policy.quiet_level and level < LEVEL_FIRST_USE:
+        level = LEVEL_FIRST_USE
+        text = f"policy {facts.policy.name} asks for everything above level {LEVEL_AUTO}"
+        told.append(Reason(code="policy_asks", text=text))
+    return level, tuple(dict.fromkeys(told))
+
+
+def _granted(facts: Facts) -> Reason:
+    how = "in this session" if facts.granted_by is None else f"by grant {facts.granted_by}"
+    text = f"{facts.tool_name} was agreed to before, {how}"
+    return Reason(code="granted_first_use", text=text)
+
+
+def _asked(facts: Facts, level: int, reasons: tuple[Reason, ...]) -> Decision:
+    """Ask, or deny where nobody is there, or was asked too often."""
+    refused: Reason | None = None
+    if not facts.policy.has_people:
+        text = f"policy {facts.policy.name} has nobody to ask"
+        refused = Reason(code="nobody_to_ask", text=text)
+    elif facts.run.prompts_exhausted:
+        text = "more was asked in a few seconds than a person can read"
+        refused = Reason(code="prompts_exhausted", text=text)
+    if refused is not None:
         return Decision(
             outcome=Outcome.DENY,
             level=level,
-            reasons=reasons,
+            reasons=(*reasons, refused),
             plan_hash=facts.plan_hash,
-            remedy=_remedy(facts, reasons),
+            denied_by="nobody",
         )
-    if level == LEVEL_FIRST_USE and facts.granted_first_use:
-        text = f"{facts.tool_name} was agreed to before, in this session"
-        reasons = (*reasons, Reason(code="granted_first_use", text=text))
-    elif level >= LEVEL_FIRST_USE:
-        return Decision(
-            outcome=Outcome.ASK,
-            level=level,
-            reasons=reasons,
-            plan_hash=facts.plan_hash,
-            remember_options=("session",) if level == LEVEL_FIRST_USE else (),
-            remedy=_REMEDY_APPROVER,
-        )
-    return Decision(outcome=Outcome.ALLOW, level=level, reasons=reasons, plan_hash=facts.plan_hash)
+    is_rememberable = facts.command is None or facts.command.rememberable
+    offered = facts.remember_scopes if level == LEVEL_FIRST_USE and is_rememberable else ()
+    return Decision(
+        outcome=Outcome.ASK,
+        level=level,
+        reasons=reasons,
+        plan_hash=facts.plan_hash,
+        remember_options=offered,
+    )
 
 
-def _decide_effects(facts: Facts, effects: tuple[Effect, ...], ground: EffectGround) -> Decision:
-    from .effects import judge_effects  # late: a jail that runs a user's tool judges nothing
+def _decide_effects(facts: Facts) -> Decision:
+    from ._effect import EffectReason  # late: a jail that runs a user's tool judges nothing
+    from ._effect_by_rules import judged_effects
 
-    found = judge_effects(effects, ground, review_wanted=facts.review_wanted)
+    found = judged_effects(facts)
     dropped = [
         EffectReason(
             path=path, reason=Reason(code=code, text=f"{shown(path)} is hidden, and stays as it is")
@@ -294,7 +208,7 @@ def _decide_effects(facts: Facts, effects: tuple[Effect, ...], ground: EffectGro
         level=level,
         reasons=reasons,
         plan_hash=facts.plan_hash,
-        remedy=_REMEDY_APPROVER if outcome is Outcome.ASK else None,
+        remedy=APPROVER if outcome is Outcome.ASK else None,
         stage="after",
     )
 
@@ -313,6 +227,18 @@ def _remedy(facts: Facts, reasons: tuple[Reason, ...]) -> str | None:
     words = {**_REMEDIES, "path_outside_workspace": _grant_remedy(facts)}
     found = dict.fromkeys(words[one.code] for one in reasons if one.code in words)
     return "; ".join(found) or None
+
+
+def _rule_remedy(facts: Facts) -> str | None:
+    assert facts.policy.rules is not None
+    assert facts.rule_call is not None
+    denies = facts.policy.rules.judge(facts.rule_call).denies
+    return "; ".join(
+        dict.fromkeys(
+            hit.rule.remedy or f"only a change of rule {hit.rule.id} allows it ({hit.rule.source})"
+            for hit in denies
+        )
+    )
 
 
 def _grant_remedy(facts: Facts) -> str:

@@ -16,6 +16,7 @@ Codes of the reasons given here (D denies, A asks at level 3):
 |---|---|---|
 | `path_empty` | D | the argument is empty |
 | `path_too_long` | D | over 1,024 characters |
+| `path_too_many` | D | of a call that names more than anybody looks at |
 | `path_too_deep` | D | over 64 components |
 | `path_control_character` | D | NUL, a control character or a line separator |
 | `path_hidden_character` | D | a bidi or zero-width character |
@@ -24,7 +25,7 @@ Codes of the reasons given here (D denies, A asks at level 3):
 | `path_expansion` | D | it begins with `~` or `$` |
 | `path_outside_workspace` | D | one of its forms is in no folder that this role may use |
 | `path_link_loop` | D | more than 40 links |
-| `path_unresolvable` | D | EACCES, ENAMETOOLONG or another error on the way |
+| `path_unresolvable` | D | EACCES, ENAMETOOLONG (also links that make too much of it) or the like |
 | `path_workspace_unresolvable` | D | the workspace itself cannot be resolved |
 | `path_magic_link` | D | `/proc/*/root`, `cwd`, `fd`, `exe`, `/dev/fd` and their like |
 | `path_protected` | D | an RW row: neither read nor written |
@@ -44,11 +45,18 @@ from ._text import (
     shown,
     size_refusals,
 )
-from ._walk import FileFacts, Filesystem, RealFilesystem, walk
+from ._walk import FileFacts, Filesystem, RealFilesystem, StillFilesystem, walk
 from .folders import HostFolders
 from .sensitive import Role, SensitiveList
 
-__all__ = ["FileFacts", "Filesystem", "PathVerdict", "RealFilesystem", "check_path"]
+__all__ = [
+    "FileFacts",
+    "Filesystem",
+    "PathVerdict",
+    "RealFilesystem",
+    "StillFilesystem",
+    "check_path",
+]
 
 _REAL: Final = RealFilesystem()
 _NO_FOLDERS: Final = HostFolders()
@@ -71,7 +79,8 @@ def check_path(
     rules hold inside: a read may lie in any of them, a write in those granted
     for writing. `homes` is every home on this machine, as
     given and as resolved. Reads the file system by `fs` only, with `lstat` and
-    `readlink`, and only inside those folders and on the way to them.
+    `readlink`, a bounded number of times, and only inside those folders and on
+    the way to them. Who judges one path in two roles passes one `StillFilesystem`.
 
     Never raises, whatever the text and whatever the file system does: what
     cannot be resolved is denied.

@@ -73,6 +73,73 @@ class DangerLevel(StrEnum):
         return _DANGER_LEVELS[self]
 
 
+class CostTier(StrEnum):
+    """What a call costs, roughly: a ceiling refuses what is dearer than it."""
+
+    FREE = "free"
+    LOW = "low"
+    MEDIUM = "medium"
+    HIGH = "high"
+
+    @property
+    def weight(self) -> float:
+        """0.0 for free, to 3.0 for high."""
+        return float(tuple(CostTier).index(self))
+
+
+class Mode(StrEnum):
+    """How far an agent may go at all: a ceiling, whatever a person would agree to.
+
+    `explore` writes and executes on a scratch workspace alone, and is not for dear calls;
+    `plan` reads and uses the network; `build` does all.
+    """
+
+    EXPLORE = "explore"
+    PLAN = "plan"
+    BUILD = "build"
+
+    def stricter(self, other: "Mode") -> "Mode":
+        """Return the stricter of two modes: explore, then plan, then build."""
+        order = tuple(Mode)
+        return min(self, other, key=order.index)
+
+
+class Phase(StrEnum):
+    """Where in its task an agent is."""
+
+    INVESTIGATING = "investigating"
+    EDITING = "editing"
+    VERIFYING = "verifying"
+
+
+class TaskKind(StrEnum):
+    """What an agent was asked to do."""
+
+    EDIT = "edit"
+    TEST_ONLY = "test_only"
+    INVESTIGATE = "investigate"
+
+
+TIER_READ: Final = 0
+TIER_EDIT: Final = 1
+TIER_COMMAND: Final = 2
+TIER_ALWAYS: Final = 3
+TIER_NEVER: Final = 4
+
+
+def tier_level(tier: int) -> int:
+    """Return the approval level that a permission tier asks for.
+
+    0 reads (level 0), 1 edits (2), 2 runs commands (3), 3 always asks (3), 4 is never granted.
+    """
+    return _TIER_LEVELS[max(TIER_READ, min(tier, TIER_NEVER))]
+
+
+def tier_of(access: AccessMode, tier: int) -> int:
+    """Return the tier that a ceiling measures: the tool's own, and no less than what it does."""
+    return max(tier, _ACCESS_TIERS[access])
+
+
 _NEEDS_APPROVAL: Final = frozenset({AccessMode.WRITE, AccessMode.EXECUTE, AccessMode.MIXED})
 
 _ACCESS_LEVELS: Final = {
@@ -82,6 +149,16 @@ _ACCESS_LEVELS: Final = {
     AccessMode.EXECUTE: LEVEL_ALWAYS,
     AccessMode.MIXED: LEVEL_ALWAYS,
 }
+
+_ACCESS_TIERS: Final = {
+    AccessMode.READONLY: TIER_READ,
+    AccessMode.WRITE: TIER_EDIT,
+    AccessMode.NETWORK: TIER_COMMAND,
+    AccessMode.EXECUTE: TIER_COMMAND,
+    AccessMode.MIXED: TIER_COMMAND,
+}
+
+_TIER_LEVELS: Final = (LEVEL_AUTO, LEVEL_FIRST_USE, LEVEL_ALWAYS, LEVEL_ALWAYS, LEVEL_ALWAYS)
 
 _DANGER_WEIGHTS: Final = {danger: weight for weight, danger in enumerate(DangerLevel)}
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ import trio
 
 from toolcell import Executor, Limits
 from toolcell.approval import unsafe_approve_all
+from toolcell.audit import read, verify
 from toolcell.confinement import Workspace
 from toolcell_sandbox import CommandHandler, Mount, run_in_jail
 from toolcell_sandbox._child import syscalls
@@ -361,30 +363,22 @@ def test_a_limit_that_would_mean_none_is_refused():
         Limits(disk_bytes=0)
 
 
-async def test_a_record_that_a_full_disk_cut_short_does_not_swallow_the_next(
-    tmp_path, ledger, monkeypatch
-):
-    """Half a line and a whole one are one line that nobody can read."""
-    import json
-
-    real = os.write
-    cut = [True]
-
-    def write(fd: int, data: bytes) -> int:
-        if data.startswith((b'{"record"', b"\n{")) and cut[0]:
-            cut[0] = False
-            return real(fd, data[: len(data) // 2])
-        return real(fd, data)
-
-    monkeypatch.setattr(os, "write", write)
+async def test_a_record_that_a_full_disk_cut_short_does_not_swallow_the_next(tmp_path, ledger):
+    """Half a record and a whole one are one that nobody can read."""
     async with Executor(workspace=_new(tmp_path / "ws"), state_dir=tmp_path / "state") as box:
-        first = await box.call("list_directory")
+        limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+        # The first page of the log's write-ahead file fits, and no more of it.
+        resource.setrlimit(resource.RLIMIT_FSIZE, (4_096, limits[1]))
+        try:
+            first = await box.call("list_directory")
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
         second = await box.call("list_directory")
     assert kind_of(first) == "executor_error"
     assert second.success
-    lines = (tmp_path / "state" / "audit.jsonl").read_text().splitlines()
-    whole = [json.loads(line) for line in lines[1:]]
-    assert [r["record"] for r in whole if r["call_id"] == second.call_id] == ["intent", "terminal"]
+    found = [(r["record"], r["call_id"]) for r in read(tmp_path / "state")]
+    assert found == [("intent", second.call_id), ("terminal", second.call_id)]
+    assert verify(tmp_path / "state").ok
 
 
 def test_the_signals_of_this_process_are_as_they_were():

@@ -15,6 +15,8 @@ from typing import Any
 
 import pytest
 
+from toolcell.audit import read
+
 ROOT = Path(__file__).resolve().parents[2]
 TOOLCELL = [sys.executable, "-c", "import sys; from toolcell.cli import main; sys.exit(main())"]
 PATIENCE_S = 120.0
@@ -59,8 +61,8 @@ def toolcell(workspace: Path, environment: dict[str, str]) -> Run:
 
 
 def records(tmp_path: Path) -> list[tuple[str, str, str | None]]:
-    lines = (tmp_path / "state" / "audit.jsonl").read_text().splitlines()
-    return [(r["record"], r["tool_name"], r["kind"]) for r in map(json.loads, lines)]
+    found = read(tmp_path / "state")
+    return [(r["record"], r["tool_name"], r.get("kind")) for r in found]
 
 
 def one_line(done: Done) -> str:
@@ -319,7 +321,7 @@ def test_a_state_folder_that_cannot_be_used_is_one_clear_line(
 ) -> None:
     """No record, no call; and the way out is named."""
     (tmp_path / "file").write_text("")
-    (tmp_path / "folder" / "audit.jsonl").mkdir(parents=True)
+    (tmp_path / "folder" / "audit.sqlite").mkdir(parents=True)
     state = place if place.startswith("/") else str(tmp_path / place)
     done = toolcell("run", "list_directory", env={"TOOLCELL_STATE_DIR": state})
     assert done.returncode == 2
@@ -567,8 +569,8 @@ def test_a_cancelled_run_prints_its_result(
     assert process.returncode == 130
     result = json.loads(out)
     assert result["error"]["kind"] == "cancelled"
-    line = json.loads((tmp_path / "state" / "audit.jsonl").read_text().splitlines()[-1])
-    assert (line["call_id"], line["kind"]) == (result["call_id"], "cancelled")
+    last = read(tmp_path / "state")[-1]
+    assert (last["call_id"], last["kind"]) == (result["call_id"], "cancelled")
 
 
 def test_a_signal_that_was_ignored_stays_ignored(
@@ -624,7 +626,7 @@ def test_check_says_what_would_be_decided_and_runs_nothing(
     assert told.stdout.decode().startswith(outcome)
     for reason in decision["reasons"]:
         assert reason["text"] in told.stdout.decode()
-    assert (tmp_path / "state" / "audit.jsonl").read_text() == ""
+    assert read(tmp_path / "state") == []
 
 
 def test_check_says_which_jail_it_is_about_and_what_of_it_asks(

@@ -14,6 +14,7 @@ import trio
 
 from toolcell import Answer, Executor
 from toolcell.approval import deny_all, unsafe_approve_all
+from toolcell.audit import read
 from toolcell_sandbox.spec import Limits
 
 from .tools_of_tests import ALL
@@ -309,8 +310,7 @@ async def test_a_cancel_while_it_is_reviewed_keeps_nothing(place):
         await asked.wait()
         nursery.cancel_scope.cancel()
     assert tree(place) == before
-    last = json.loads((place / "state" / "audit.jsonl").read_text().splitlines()[-1])
-    assert last["kind"] == "cancelled"
+    assert read(place / "state")[-1]["kind"] == "cancelled"
 
 
 async def test_many_deletions_ask(place):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 from pathlib import Path
@@ -14,6 +13,7 @@ import trio
 from toolcell import Answer, Executor, Network
 from toolcell import _sensitive_files as sensitive_files
 from toolcell.approval import deny_all, from_callback, unsafe_approve_all
+from toolcell.audit import read
 from toolcell.packs import load_pack
 from toolcell_sandbox import offers
 
@@ -38,8 +38,7 @@ def kind(result: Any) -> str | None:
 
 
 def records(place: Path) -> list[dict[str, Any]]:
-    lines = (place / "state" / "audit.jsonl").read_text().splitlines()
-    return [json.loads(line) for line in lines]
+    return read(place / "state")
 
 
 def agreeing(asked: list[Any]) -> Any:
@@ -327,8 +326,9 @@ async def test_a_waiver_is_warned_about_once_asked_each_time_and_on_record(place
         assert result.receipt.isolation == "standard"
         assert "syscalls_filtered" not in result.receipt.held
     for record in records(place):
-        assert record["isolation"] == "standard"
-        assert record["waived"] == ["syscalls_filtered", "ipc_private"]
+        told = record if record["record"] == "intent" else record["receipt"]
+        assert told["isolation"] == "standard"
+        assert told["waived"] == ["syscalls_filtered", "ipc_private"]
 
 
 async def test_an_answer_binds_to_the_jail(place):

@@ -15,6 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from toolcell.audit import read
+
 # A session leader that opens a terminal without O_NOCTTY gets it as its controlling one (tty(4)).
 TAKE_TERMINAL = """
 import os, sys
@@ -119,8 +121,7 @@ def start(workspace: Path, tmp_path: Path) -> Iterator[Start]:
 
 
 def records(tmp_path: Path) -> list[tuple[str, str | None]]:
-    lines = (tmp_path / "state" / "audit.jsonl").read_text().splitlines()
-    return [(line["record"], line["kind"]) for line in map(json.loads, lines)]
+    return [(one["record"], one.get("kind")) for one in read(tmp_path / "state")]
 
 
 def test_once_runs_exactly_this_call(start: Start, workspace: Path) -> None:

@@ -25,6 +25,7 @@ _REASONS: Final = {
     errno.ELOOP: "the links in it lead round in a circle",
     errno.EISDIR: "it is a folder",
     errno.ETXTBSY: "it is a program that is running",
+    errno.ENXIO: "it is not a regular file",
 }
 
 
@@ -163,7 +164,8 @@ def _existing_mode(path: Path, folder: int, name: str) -> int | None:
 
 
 def _replace(folder: int, name: str, content: bytes, mode: int | None) -> None:
-    beside = f".{name[:100]}.{os.urandom(6).hex()}.tmp"
+    # In bytes: a name of 255 leaves no room for more around it.
+    beside = f".{os.fsdecode(os.fsencode(name)[:100])}.{os.urandom(6).hex()}.tmp"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     fd = os.open(beside, flags, 0o666, dir_fd=folder)
     try:

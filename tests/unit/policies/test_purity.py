@@ -6,8 +6,11 @@ from importlib.resources import files
 import toolcell_policies
 
 ALLOWED = {
+    "__future__",
+    "bisect",
     "collections",
     "dataclasses",
+    "difflib",
     "enum",
     "errno",
     "functools",
@@ -15,10 +18,14 @@ ALLOWED = {
     "importlib",
     "itertools",
     "json",
+    "math",
     "os",
     "re",
     "stat",
     "tomllib",
+    "tree_sitter",
+    "tree_sitter_bash",
+    "types",
     "typing",
     "unicodedata",
 }

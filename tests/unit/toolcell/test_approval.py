@@ -16,7 +16,6 @@ from toolcell.approval import (
     Answer,
     Approval,
     ApprovalRequest,
-    SessionMemory,
     approve,
     ask_terminal,
     deny_all,
@@ -87,7 +86,7 @@ async def test_a_clear_yes_is_for_the_plan_that_was_asked_about() -> None:
 async def test_what_was_offered_can_be_remembered() -> None:
     """Asked for each of a hundred files, a person stops reading."""
     found = await asked(says(Answer.remember("session")))
-    assert found == Approval(plan_hash="h1", remembered=True)
+    assert found == Approval(plan_hash="h1", remembered="session")
 
 
 @pytest.mark.parametrize(
@@ -357,17 +356,6 @@ async def test_the_terminal_is_asked_only_when_it_is_meant(
     monkeypatch.setattr(_terminal, "ask", fake)
     assert await asked(ask_terminal) == YES
     assert seen == ["c1"]
-
-
-def test_session_memory_knows_exactly_what_was_agreed_to() -> None:
-    """A yes for one tool that covers its neighbour is a yes that nobody gave."""
-    memory = SessionMemory()
-    assert not memory.knows("t", "s1")
-    memory.add("t", "s1")
-    assert memory.knows("t", "s1")
-    for near in (("t",), ("t", None), ("t", "s2"), ("t2", "s1"), ("t", "s1", None), ()):
-        assert not memory.knows(*near)
-    assert not SessionMemory().knows("t", "s1")
 
 
 def test_a_request_is_before_the_run_and_has_no_diff() -> None:

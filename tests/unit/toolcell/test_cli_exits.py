@@ -45,6 +45,7 @@ def test_the_codes_of_run_are_the_documented_ones() -> None:
         "approval_rejected",
         "approval_timeout",
         "approval_unavailable",
+        "not_admitted",
         "effects_refused",
         "effects_rejected",
     }

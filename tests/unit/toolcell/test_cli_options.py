@@ -88,7 +88,7 @@ def test_the_jail_is_what_was_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """A flag that is read and not applied gives a jail that nobody asked for."""
     monkeypatch.delenv("TOOLCELL_ISOLATION", raising=False)
     plain = Flags()
-    assert (plain.level(), plain.mode(), plain.reach(), plain.waivers()) == (
+    assert (plain.level(), plain.chosen_workspace_mode(), plain.reach(), plain.waivers()) == (
         *("standard", None),
         *(Network.none(), ()),
     )
@@ -98,7 +98,7 @@ def test_the_jail_is_what_was_named(monkeypatch: pytest.MonkeyPatch) -> None:
         network="host",
         waive=("paths_masked", "paths_masked", "cpu_limited"),
     )
-    assert (flags.level(), flags.mode(), flags.reach()) == (
+    assert (flags.level(), flags.chosen_workspace_mode(), flags.reach()) == (
         *("container", "scratch"),
         Network.host(),
     )
@@ -112,7 +112,7 @@ def test_the_jail_is_what_was_named(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         ({"isolation": "none"}, "level", "--isolation 'none' is not offered; choose one of: st"),
         ({"isolation": ""}, "level", "--isolation '' is not offered"),
-        ({"workspace_mode": "rw"}, "mode", "--workspace-mode 'rw' is not offered; choose"),
+        ({"workspace_mode": "rw"}, "chosen_workspace_mode", "--workspace-mode 'rw' is not offered; choose"),
         ({"waive": ("nets",)}, "waivers", "--waive: 'nets' is no guarantee"),
         ({"waive": ("tree_killed",)}, "waivers", "--waive: tree_killed is never waived"),
     ],

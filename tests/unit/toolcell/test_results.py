@@ -32,6 +32,7 @@ KINDS: dict[str, tuple[str, str, dict[str, Any]]] = {
         },
     ),
     "denied": ("policy", "no", {"reasons": (REASON,)}),
+    "not_admitted": ("policy", "no", {"layers": ("mode",), "reasons": (REASON,)}),
     "approval_rejected": ("human", "maybe", {"why": "not now"}),
     "approval_timeout": ("human", "maybe", {"waited_s": 1.5}),
     "cancelled": ("human", "no", {}),
