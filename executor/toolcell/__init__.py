@@ -20,7 +20,17 @@ if TYPE_CHECKING:
     from toolcell.registry import Snapshot, ToolRegistry
     from toolcell.results import Failure, ToolResult
     from toolcell.tools import Tool, tool
-    from toolcell_policies import AccessMode, DangerLevel, Decision
+    from toolcell_policies import (
+        AccessMode,
+        CostTier,
+        DangerLevel,
+        Decision,
+        Mode,
+        Policy,
+        admits_transient_edit,
+        is_edit_intent,
+        phase_admits_tool,
+    )
     from toolcell_sandbox.spec import Limits, Network
 
 _HOME = {
@@ -28,12 +38,15 @@ _HOME = {
     "Answer": "toolcell.approval",
     "ApprovalRequest": "toolcell.approval",
     "CallContext": "toolcell.calls",
+    "CostTier": "toolcell_policies",
     "DangerLevel": "toolcell_policies",
     "Decision": "toolcell_policies",
     "Executor": "toolcell.executor",
     "Failure": "toolcell.results",
     "Limits": "toolcell_sandbox.spec",
+    "Mode": "toolcell_policies",
     "Network": "toolcell_sandbox.spec",
+    "Policy": "toolcell_policies",
     "ReadPath": "toolcell.markers",
     "Snapshot": "toolcell.registry",
     "Tool": "toolcell.tools",
@@ -42,6 +55,9 @@ _HOME = {
     "ToolRegistry": "toolcell.registry",
     "ToolResult": "toolcell.results",
     "WritePath": "toolcell.markers",
+    "admits_transient_edit": "toolcell_policies",
+    "is_edit_intent": "toolcell_policies",
+    "phase_admits_tool": "toolcell_policies",
     "tool": "toolcell.tools",
 }
 
@@ -50,12 +66,15 @@ __all__ = [
     "Answer",
     "ApprovalRequest",
     "CallContext",
+    "CostTier",
     "DangerLevel",
     "Decision",
     "Executor",
     "Failure",
     "Limits",
+    "Mode",
     "Network",
+    "Policy",
     "ReadPath",
     "Snapshot",
     "Tool",
@@ -66,6 +85,9 @@ __all__ = [
     "ToolResult",
     "WritePath",
     "__version__",
+    "admits_transient_edit",
+    "is_edit_intent",
+    "phase_admits_tool",
     "tool",
 ]
 

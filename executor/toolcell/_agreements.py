@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
+import inspect
 import logging
 import os
 import time
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Literal
 
 import orjson
 import trio
 
-from toolcell.approval import ApprovalRequest, Approver, approve, deny_all, unsafe_approve_all
+from toolcell.approval import (
+    Answer,
+    ApprovalRequest,
+    Approver,
+    approve,
+    ask_terminal,
+    deny_all,
+    unsafe_approve_all,
+)
 from toolcell.grants import Grants, SessionDenials
 from toolcell.results import ApprovalRejected
 from toolcell_policies import Outcome, Reason, RunState
@@ -47,6 +58,22 @@ class Agreement:
         return {"how": self.how, "grant": self.grant, "waited_s": round(self.waited_s, 3)}
 
 
+def answering(answer: Answer, otherwise: Approver) -> Approver:
+    """An approver that gives this answer before the run, and asks another one after it."""
+
+    async def approver(request: ApprovalRequest) -> Answer:
+        if request.stage == "before":
+            return answer
+        said: Any = otherwise(request)
+        return await said if inspect.isawaitable(said) else said  # type: ignore[no-any-return]  # approve() looks at what it is
+
+    return approver
+
+
+def _has_agent(context: CallContext) -> bool:
+    return context.session_id is not None or context.agent_id is not None
+
+
 class Agreements:
     """The agreements of one executor: grants, what was said no to, and what goes in circles."""
 
@@ -60,16 +87,18 @@ class Agreements:
         # Who names no session has this executor's: it ends with it.
         self._own_session = f"executor-{os.urandom(12).hex()}"
 
-    @property
-    def grants(self) -> Grants:
-        """The store, opened when it is first needed.
+    @contextlib.contextmanager
+    def _store(self) -> Iterator[Grants]:
+        """The store; of an executor that is not open it is opened for as long as it is needed.
 
         Raises:
             OSError: the state folder cannot be used.
         """
-        if self._grants is None:
-            self._grants = Grants.open(self._state_dir)
-        return self._grants
+        if self._grants is not None:
+            yield self._grants
+            return
+        with Grants.open(self._state_dir) as store:
+            yield store
 
     def start(self) -> None:
         """Open the store, and drop what has expired.
@@ -77,12 +106,23 @@ class Agreements:
         Raises:
             OSError: the state folder cannot be used.
         """
-        self.grants.sweep(time.time())
+        self._grants = Grants.open(self._state_dir)
+        self._grants.sweep(time.time())
+
+    def seal_key(self) -> bytes:
+        """The key that plans are sealed with.
+
+        Raises:
+            OSError: it cannot be read, nor made.
+        """
+        with self._store() as store:
+            return store.seal_key()
 
     def is_trusted(self, digest: str) -> bool:
         """Whether a policy file of this content was trusted; what cannot be told is not."""
         try:
-            return self.grants.is_trusted(digest)
+            with self._store() as store:
+                return store.is_trusted(digest)
         except OSError:
             return False
 
@@ -94,18 +134,22 @@ class Agreements:
             self._grants = None
 
     def run_state(self, name: str, arguments: object, context: CallContext) -> RunState:
-        """Note a call, and say whether calls go in circles."""
+        """Note a call, and say whether calls go in circles.
+
+        A program that names neither a session nor an agent may mean it: that is only remarked.
+        """
         said = orjson.dumps([name, arguments], option=orjson.OPT_SORT_KEYS, default=repr)
         found = self._loops.note(
             (context.session_id, context.agent_id), hashlib.sha256(said).hexdigest()
         )
-        return RunState(loop=found.kind, loop_text=found.text)
+        kind = found.kind if _has_agent(context) else "none"
+        return RunState(loop=kind, loop_text=found.text)
 
     def granted(self, shape: GrantShape, context: CallContext) -> str | None:
         """The grant that covers this shape, if there is one."""
-        found = self.grants.lookup(
-            shape.key, mode=shape.mode.value, session=self._session(context), now=time.time()
-        )
+        session = self._session(context)
+        with self._store() as store:
+            found = store.lookup(shape.key, mode=shape.mode.value, session=session, now=time.time())
         return None if found is None else found.id
 
     def objection(self, plan: Plan) -> Reason | None:
@@ -116,15 +160,27 @@ class Agreements:
         """
         code, text = "", ""
         try:
-            if not plan.is_genuine(self.grants.seal_key()):
+            if not plan.is_genuine(self.seal_key()):
                 code, text = FORGED, "it was not prepared here, or it was changed since"
             elif time.time() >= plan.expires_s:
                 code, text = "plan_expired", "it is too old to be answered"
-            elif not self.grants.consume(plan.nonce, plan.expires_s):
+            elif not self._consumes(plan):
                 code, text = "plan_spent", "it was answered before"
         except OSError:
             code, text = FORGED, "whether it was answered before cannot be told now"
         return Reason(code=code, text=text) if code else None
+
+    def _consumes(self, plan: Plan) -> bool:
+        with self._store() as store:
+            return store.consume(plan.nonce, plan.expires_s)
+
+    def _floods(self, approver: Approver, context: CallContext) -> bool:
+        """Whether this is one question too many: of an agent, or of anybody to the terminal."""
+        is_limited = approver is ask_terminal or (
+            _has_agent(context) and approver not in (deny_all, unsafe_approve_all)
+        )
+        session = (context.session_id, context.agent_id)
+        return is_limited and not self._rate.note(session, trio.current_time())
 
     async def agreed(self, approver: Approver, plan: Planned, call_id: str) -> Agreement:
         """Whether the call may go on: for what asks, a person's clear yes, once per plan.
@@ -141,9 +197,7 @@ class Agreements:
         if why is not None:
             message = f"a person said no to this very call before{f': {why}' if why else ''}"
             return Agreement(plan=plan, failure=ApprovalRejected(message=message, why=why or None))
-        if approver not in (deny_all, unsafe_approve_all) and not self._rate.note(
-            (context.session_id, context.agent_id), trio.current_time()
-        ):
+        if self._floods(approver, context):
             run = dataclasses.replace(plan.facts.run, prompts_exhausted=True)
             return Agreement(plan=plan.decided(run=run))
         request = plan.request(call_id)
@@ -175,20 +229,21 @@ class Agreements:
         scope: Literal["session", "project"],
         session: str,
     ) -> str:
-        return self.grants.add(
-            plan.grant.key,
-            scope=scope,
-            session=session,
-            mode=plan.grant.mode.value,
-            tool_name=plan.tool.name,
-            # A command as it stands is what is remembered; of other calls the content is not.
-            shape=plan.grant.text
-            if plan.facts.command is None
-            else f"{plan.grant.text}\n{request.text}",
-            workspace=self._workspace,
-            agent_id=plan.ask.context.agent_id,
-            now=time.time(),
-        ).id
+        with self._store() as store:
+            return store.add(
+                plan.grant.key,
+                scope=scope,
+                session=session,
+                mode=plan.grant.mode.value,
+                tool_name=plan.tool.name,
+                # A command as it stands is what is remembered; of other calls the content is not.
+                shape=plan.grant.text
+                if plan.facts.command is None
+                else f"{plan.grant.text}\n{request.text}",
+                workspace=self._workspace,
+                agent_id=plan.ask.context.agent_id,
+                now=time.time(),
+            ).id
 
     def _session(self, context: CallContext) -> str:
         if context.session_id is None:

@@ -143,7 +143,7 @@ async def check(tool: ToolName, /, *arguments: Arguments, flags: Flags = _FLAGS)
     async def work() -> tuple[str, Decision | FailureBase, dict[str, Any]]:
         async with opened(flags) as executor:
             rules = executor.policy.rules
-            idle.extend(one.to_json() for one in (() if rules is None else rules.ignored))
+            idle.extend(dict(one.to_json()) for one in (() if rules is None else rules.ignored))
             found = executor.registry.get(tool)
             name = tool if found is None else found.name
             jail = {} if found is None else executor.jail_of(found)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import posixpath
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -43,17 +44,19 @@ def gather(
     workspace: str,
     workspace_fd: int,
     masks: frozenset[str] = frozenset(),
+    is_listed: Callable[[str], bool] | None = None,
 ) -> tuple[Effect, ...]:
     """The facts of each change, in the order of the change set.
 
     `layer_fd` is the folder that holds what the call wrote, `workspace_fd` the real workspace,
-    whose path without links is `workspace`; `masks` are the paths that are hidden in it. Nothing
+    whose path without links is `workspace`; `masks` are the paths that are hidden in it;
+    `is_listed` says of a path whether it is worth a look if it is a copy, else none is. Nothing
     in either is followed, and only regular files are read, at most 64 KiB of each; where more
     files are gone than may go unasked, these and the new ones of their sizes are read whole.
     Never raises, whatever lies there.
     """
     view = View(changes, layer_fd=layer_fd, workspace_fd=workspace_fd)
-    gatherer = _Gatherer(view, workspace.rstrip("/"), masks)
+    gatherer = _Gatherer(view, workspace.rstrip("/"), masks, is_listed)
     effects = tuple(gatherer.effect(change) for change in changes.changes)
     moved = gatherer.moved(effects)
     return tuple(
@@ -83,8 +86,12 @@ class _Gatherer:
     view: View
     workspace: str
     masks: frozenset[str]
+    is_listed: Callable[[str], bool] | None
     _repositories: dict[str, str | None] = field(default_factory=dict)
+    _repositories_before: dict[str, str | None] = field(default_factory=dict)
     _trees: dict[str, tuple[str | None, bool]] = field(default_factory=dict)
+    _work_trees: dict[str, str | None] = field(default_factory=dict)
+    _projects: dict[str, str | None] = field(default_factory=dict)
     _ignored: Ignored = field(init=False)
 
     def __post_init__(self) -> None:
@@ -98,6 +105,8 @@ class _Gatherer:
         folder, _, name = path.rpartition("/")
         is_folder = after is not None and after.kind == "folder"
         repository = self._repository(path if is_folder else folder)
+        if repository is None and after is None:
+            repository = innermost(folder, self._repositories_before, self._was_repository)
         dependencies, in_environment = self._tree(folder)
         # What git keeps of its own is never ignored, whatever its name.
         is_in_doubt = before is None or before.kind == "folder" or repository is not None
@@ -131,7 +140,40 @@ class _Gatherer:
             pointer_holds=holds,
             unmasks=before is None and name == _ENVIRONMENT and self._hides_below(folder),
             holds_key=name.lower().endswith(".pem") and self._holds_key(change),
+            is_copy=self._is_copy(change),
         )
+
+    def _is_copy(self, change: Change) -> bool:
+        """Whether it came, or went, with a whole work tree, and is what the project around has.
+
+        `git worktree add` and `git clone` bring every file that is tracked once more.
+        """
+        if self.is_listed is None or (change.before is None) == (change.after is None):
+            return False
+        side, path = change.after or change.before, change.path
+        folder = _parent(path)
+        tree = innermost(folder, self._work_trees, self._comes_or_goes)
+        if not tree or side is None or not self.is_listed(path):
+            return False
+        project = innermost(
+            _parent(tree),
+            self._projects,
+            lambda folder: self.view.before(_joined(folder, ".git")) is not None,
+        )
+        if project is None:
+            return False
+        other = _joined(project, path[len(tree) + 1 :])
+        if side.kind != "file" or self.view.before(other) != "file":
+            return side.kind == "folder" == self.view.before(other)
+        read = self.view.read_before if change.after is None else self.view.read_after
+        data = read(path)
+        is_whole = data is not None and len(data) <= READ_BYTES_MAX
+        return is_whole and data == self.view.read_before(other)
+
+    def _comes_or_goes(self, folder: str) -> bool:
+        """Whether a folder is a work tree now or was one before, and not both."""
+        mark = _joined(folder, ".git")
+        return (self.view.before(mark) is None) != (self.view.after(mark) is None)
 
     def _hides_below(self, folder: str) -> bool:
         """Whether something is hidden in a folder: an environment is not looked into whole."""
@@ -186,6 +228,9 @@ class _Gatherer:
             kind(_joined(folder, "commondir")) is not None
             and kind(_joined(folder, "HEAD")) is not None
         )
+
+    def _was_repository(self, folder: str) -> bool:
+        return self._is_repository(folder, before=True)
 
     def _is_new(self, repository: str) -> bool:
         return (

@@ -39,8 +39,10 @@ class Programs:
     ) -> Program | None:
         """The program of that name; None where there is none, or it cannot be told which."""
         for place in self._places(name, cwd, env):
-            path = os.path.realpath(os.path.join(place, name))
+            named = os.path.join(place, name)
             try:
+                os.stat(named)  # most folders of a PATH have none of that name
+                path = os.path.realpath(named)
                 found = os.stat(path)
             except (OSError, ValueError):
                 continue

@@ -107,7 +107,14 @@ def policy_text(path: str) -> str:
         OSError: it cannot be read, is no file, or is too large.
         ValueError: it is not UTF-8.
     """
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY | os.O_NOFOLLOW)
+    flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY | os.O_NOFOLLOW
+    try:
+        fd = os.open(path, flags)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            why = "it is a link; name the file that it leads to"
+            raise OSError(errno.ELOOP, why) from None
+        raise
     if not stat.S_ISREG(os.fstat(fd).st_mode):
         os.close(fd)
         raise OSError(errno.EINVAL, "it is no regular file")

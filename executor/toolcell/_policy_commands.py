@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 from cyclopts import Parameter
 
@@ -11,6 +12,7 @@ from toolcell._exits import Refused, refused_policy
 from toolcell._options import Output, Packs
 from toolcell._render import print_json, show_table, write_out
 from toolcell._session import load_tools, until_signalled
+from toolcell._visible import visible
 
 if TYPE_CHECKING:
     from toolcell_policies.rules import PolicyFile
@@ -63,7 +65,7 @@ async def lint(file: File, /, *more: File, packs: Packs = _PACKS, output: Output
 
 
 async def check_examples(file: File, /, *, output: Output = _OUTPUT) -> int:
-    """Run the examples of a policy file, each against its own rule.
+    """Run the examples of a policy file, each against its own rule; -v shows those that hold.
 
     Exit code: 0 all hold, 1 one does not, 2 the file cannot be read as a policy.
     """
@@ -86,9 +88,11 @@ async def check_examples(file: File, /, *, output: Output = _OUTPUT) -> int:
         print_json({"schema": 1, "file": policy.file, "examples": listed})
     else:
         for one in found:
-            if not one.holds:
-                verb = "does not match" if one.expected else "matches"
-                write_out(f"{one.source}: rule {one.rule} {verb} {one.example}\n")
+            if output.verbose or not one.holds:
+                verb = "matches" if one.got else "does not match"
+                wrong = "" if one.holds else ", and should not" if one.got else ", and should"
+                said = f"{one.source}: rule {one.rule} {verb} {one.example}{wrong}"
+                write_out(f"{visible(said)}\n")
         held = sum(one.holds for one in found)
         write_out(f"{held} of {len(found)} examples hold, of {len(policy.rules)} rules\n")
     return 0 if all(one.holds for one in found) else 1
@@ -98,12 +102,14 @@ POLICY: Final[dict[str, Callable[..., Awaitable[int]]]] = {"lint": lint, "test":
 
 
 def _parsed(file: str, *, run: bool) -> PolicyFile:
-    from toolcell._policies import policy_text
+    from toolcell._policies import PROJECT_FILE, policy_text
     from toolcell_policies.rules import PolicyError, Scope, parse_policy
 
-    options: dict[str, Any] = {"file": file, "scope": Scope.USER, "run": run}
+    # What a repository brings is read as such: it may not hold all that a person's own may.
+    is_project = os.path.abspath(file).endswith(f"{os.sep}{PROJECT_FILE}")
+    scope = Scope.PROJECT if is_project else Scope.USER
     try:
-        return parse_policy(policy_text(file), **options)
+        return parse_policy(policy_text(file), file=file, scope=scope, run=run)
     except PolicyError as error:
         raise refused_policy(str(error)) from None
     except OSError as error:

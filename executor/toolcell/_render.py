@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from toolcell._exits import OUR_FAILURE, Refused
-from toolcell._visible import visible
+from toolcell._visible import source_of, visible
 
 if TYPE_CHECKING:
     from toolcell.results import ToolResult
@@ -25,6 +25,7 @@ _SHORT_CHARS: Final = 20
 _WIDTH: Final = 100
 REASONS_SHOWN: Final = 12
 """As many reasons as leave a decision on one screen."""
+_ASIDE_SHOWN: Final = 4
 _LINES: Final = "\n\t"
 """What stays as it is in text of several lines."""
 
@@ -188,7 +189,8 @@ def show_decision(
     lines.append(f"  in a jail: {'; '.join(said)}")
     for one in not_counted[:1]:
         more = f" (and {len(not_counted) - 1} more)" if len(not_counted) > 1 else ""
-        lines.append(f"  note: {one['text']}{_place(one['rule'], one['source'])}{more}")
+        place = source_of(one["rule"], one["source"]) if one["rule"] else ""
+        lines.append(f"  note: {one['text']}{place}{more}")
     write_out("".join(f"{line}\n" for line in _wrapped(map(visible, lines))))
 
 
@@ -214,22 +216,26 @@ def _grounds(reasons: Sequence[Reason], outcome: str) -> list[str]:
         aside = [one for one in reasons if _is_of_the_words(one)]
     elif lowered or (outcome == "deny" and not nobody):
         aside = [one for one in reasons if one.code in _LOWERS or _is_of_the_words(one)]
+    aside += [one for one in reasons if one.code == _HIDDEN and one not in aside]
     decided = [one for one in reasons if one not in aside]
     if not decided:
         decided, aside = list(reasons), []
     told = decided[:REASONS_SHOWN]
-    lines = [f"  because {one.text}{_source(one)}" for one in told]
+    lines = [f"  because {one.text}{source_of(one.rule, one.source)}" for one in told]
     if len(decided) > len(told):
         lines.append(f"  and {len(decided) - len(told)} more reasons: --json has them all")
     if aside:
         word = "although" if outcome == "allow" else "besides"
-        lines.append(f"  {word} {'; '.join(f'{one.text}{_source(one)}' for one in aside[:4])}")
+        said = [f"{one.text}{source_of(one.rule, one.source)}" for one in aside[:_ASIDE_SHOWN]]
+        said += [f"and {len(aside) - len(said)} more"] if len(aside) > len(said) else []
+        lines.append(f"  {word} {'; '.join(said)}")
     return lines
 
 
 _LOWERS: Final = frozenset({"jail_trusted", "rule_allow", "granted_first_use"})
 _NOBODY: Final = frozenset({"nobody_to_ask", "prompts_exhausted"})
 _JUDGED_AFTER: Final = "path_write_judged"
+_HIDDEN: Final = "path_hidden"
 
 
 def _is_of_the_words(reason: Reason) -> bool:
@@ -257,15 +263,6 @@ def _happens(decision: Decision, jail: Mapping[str, Any]) -> str:
     if shown_after:
         kept = ", and a person would be asked before what it wrote is kept"
     return f"it would run{' and be logged' if decision.level else ''}{kept}"
-
-
-def _source(reason: Reason) -> str:
-    return _place(reason.rule, reason.source)
-
-
-def _place(*parts: str | None) -> str:
-    found = [part for part in parts if part]
-    return f" [{', '.join(found)}]" if found else ""
 
 
 # -- tables -------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from toolcell._visible import visible
+from toolcell._visible import source_of, visible
 
 if TYPE_CHECKING:
     from toolcell.approval import Answer, ApprovalRequest
@@ -125,7 +125,10 @@ def _shown(request: ApprovalRequest) -> str:
         "",
         *(f"  {visible(line)}" for line in (request.diff or "").split("\n") if request.diff),
         "",
-        *(f"  because {visible(reason.text)}" for reason in request.reasons),
+        *(
+            f"  because {visible(one.text + source_of(one.rule, one.source))}"
+            for one in request.reasons
+        ),
     ]
     if request.remember_options:
         keys = " and ".join(f"[{scope[0]}]" for scope in request.remember_options)

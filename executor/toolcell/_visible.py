@@ -49,6 +49,12 @@ def _escaped(char: str) -> str:
     return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
+def source_of(rule: str | None, source: str | None) -> str:
+    """The rule of a reason and where it is written, as the end of its line; "" where none spoke."""
+    found = [part for part in (rule, source) if part]
+    return f" [{', '.join(found)}]" if found else ""
+
+
 def shown_value(value: object) -> str:
     """An argument as a person reads it: text quoted, several lines as lines, all else JSON."""
     if isinstance(value, str) and "\n" in value:

@@ -293,10 +293,16 @@ class Transactions:
             workspace_fd=case.workspace_fd,
             workspace=self._workspace.path,
             masks=case.layer.masks,
+            is_listed=self._is_listed,
         )
         seen = top_entries(case.workspace_fd)
         entries = tuple(name for name in seen if name not in case.layer.masks)
         return self._planner.judge(case.plan, effects, entries, review=case.review)
+
+    def _is_listed(self, path: str) -> bool:
+        """Whether a path in the workspace is on the sensitive list, as one that is written."""
+        known, whole = self._protected, f"{self._workspace.path.rstrip('/')}/{path}"
+        return bool(known.rules.match(whole, role="write", homes=known.homes))
 
     def _committed(self, case: _Case, changes: ChangeSet, judged_at: int) -> Ending | None:
         return commit(

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import inspect
 import logging
 import os
 from collections.abc import AsyncIterable, Iterable, Mapping
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 import trio
 
-from toolcell._agreements import FORGED, Agreements
+from toolcell._agreements import FORGED, Agreements, answering
 from toolcell._choices import (
     check_types,
     choices_of,
@@ -29,7 +28,7 @@ from toolcell._policies import policy_of
 from toolcell._protected import Protected
 from toolcell._recording import Recording
 from toolcell._sensitive_files import Lookout
-from toolcell.approval import Answer, ApprovalRequest, Approver, ask_terminal, deny_all
+from toolcell.approval import Answer, Approver, ask_terminal, deny_all
 from toolcell.audit import Audit
 from toolcell.calls import CallContext, ToolCall, new_call_id
 from toolcell.confinement import Workspace, confine
@@ -414,6 +413,15 @@ class Executor:
         """The jail that a call of this tool would get, as `toolcell check` shows it."""
         return self.choices.jail_of(tool, self._planner.workspace_mode(tool))
 
+    def admitted(self, context: CallContext | None = None) -> tuple[Tool, ...]:
+        """The tools to show a model: those that are switched on, and that no ceiling leaves out.
+
+        What is not among them would be `not_admitted` when it is called, and nothing else would.
+        """
+        context = context or CallContext()
+        tools = self.registry.snapshot().list_tools()
+        return tuple(tool for tool in tools if self._planner.admits(tool, context))
+
     # -- answers that come later ----------------------------------------------------------
 
     async def prepare(
@@ -449,7 +457,7 @@ class Executor:
             limits=self.limits,
             mode=mode,
         )
-        return prepared(call, self._planner.plan(ask), self._agreements.grants.seal_key())
+        return prepared(call, self._planner.plan(ask), self._agreements.seal_key())
 
     async def resume(
         self, plan: Plan, answer: Answer, *, stdin: Stdin = None, sink: Sink | None = None
@@ -469,25 +477,13 @@ class Executor:
             limits=self.limits,
             mode=plan.workspace_mode if is_ours else None,
             review=self._review,
-            approver=_answering(answer, self._approver),
+            approver=answering(answer, self._approver),
             prepared=plan,
             objection=objection,
             stdin=stdin,
             sink=sink,
         )
         return await self._recorded(request)
-
-
-def _answering(answer: Answer, otherwise: Approver) -> Approver:
-    """The answer that was given for what is asked before the run; who else is asked after it."""
-
-    async def approver(request: ApprovalRequest) -> Answer:
-        if request.stage == "before":
-            return answer
-        said: Any = otherwise(request)
-        return await said if inspect.isawaitable(said) else said  # type: ignore[no-any-return]  # approve() looks at what it is
-
-    return approver
 
 
 def _refused(

@@ -30,6 +30,7 @@ from toolcell_policies import (
     Reason,
     Role,
     RunState,
+    admits,
     check_path,
     decide,
     judged_effects,
@@ -210,9 +211,7 @@ class Planner:
         fs = StillFilesystem()
         paths = self._paths(tool, arguments, fs)
         limits = limits_for(tool, arguments, ask.limits)
-        ceiling = self._mode
-        if ask.context.mode is not None:
-            ceiling = ceiling.stricter(Mode(ask.context.mode))
+        ceiling = self._ceiling(ask.context)
         ready = self._ready(tool, ask.mode, ceiling)
         command = command_facts(
             tool,
@@ -226,20 +225,8 @@ class Planner:
         )
         shape = self._shape(ask, ready, ceiling, paths, command)
         facts = Facts(
-            tool_name=tool.name,
-            access_mode=tool.access_mode,
-            danger=tool.danger_level,
-            permission_level=tool.level_floor,
-            permission_tier=tool.permission_tier,
-            cost=tool.cost_tier,
-            phases=tool.phases,
-            escalation=tool.escalation,
-            policy=self._policy,
+            **self._words(tool, ask.context, ceiling),
             run=ask.run,
-            mode=ceiling,
-            phase=ask.context.phase,
-            task_kind=ask.context.task_kind,
-            max_tier=ask.context.tier,
             paths=paths,
             command=None if command is None else command.command,
             command_paths=() if command is None else command.paths,
@@ -266,6 +253,38 @@ class Planner:
     def workspace_mode(self, tool: Tool) -> WorkspaceMode:
         """The workspace that a call of this tool gets where nobody asks for another."""
         return self._ready(tool, None, self._mode)
+
+    def admits(self, tool: Tool, context: CallContext) -> bool:
+        """Whether the ceilings leave a tool in: the pass that `decide()` asks, of no call yet."""
+        ceiling = self._ceiling(context)
+        facts = Facts(
+            **self._words(tool, context, ceiling),
+            workspace_mode=self._ready(tool, None, ceiling),
+            plan_hash="",
+            display_bytes=0,
+        )
+        return admits(facts)
+
+    def _ceiling(self, context: CallContext) -> Mode:
+        return self._mode if context.mode is None else self._mode.stricter(Mode(context.mode))
+
+    def _words(self, tool: Tool, context: CallContext, ceiling: Mode) -> dict[str, Any]:
+        """The facts that a tool and whom it is called for give, whatever the arguments are."""
+        return {
+            "tool_name": tool.name,
+            "access_mode": tool.access_mode,
+            "danger": tool.danger_level,
+            "permission_level": tool.level_floor,
+            "permission_tier": tool.permission_tier,
+            "cost": tool.cost_tier,
+            "phases": tool.phases,
+            "escalation": tool.escalation,
+            "policy": self._policy,
+            "mode": ceiling,
+            "phase": context.phase,
+            "task_kind": context.task_kind,
+            "max_tier": context.tier,
+        }
 
     def _ready(self, tool: Tool, asked: WorkspaceMode | None, ceiling: Mode) -> WorkspaceMode:
         """The workspace mode; what explores gets a scratch one, unless somebody named another."""

@@ -191,14 +191,14 @@ def _invalid(tool: Tool, problems: list[dict[str, str]]) -> InvalidOutput | None
 
 
 def nudged(result: ToolResult, run: RunState) -> ToolResult:
-    """The result, with a word to a model that goes in circles."""
-    if run.loop == "none":
+    """The result, with a word to an agent that goes in circles; to a program only a remark."""
+    if not run.loop_text:
         return result
-    return dataclasses.replace(
-        result,
-        content=f"{result.content}\n[toolcell: {run.loop_text}]".lstrip("\n"),
-        metadata={**result.metadata, "loop": run.loop_text},
-    )
+    content = result.content
+    if run.loop != "none":
+        content = f"{content}\n[toolcell: {run.loop_text}]".lstrip("\n")
+    metadata = {**result.metadata, "loop": run.loop_text}
+    return dataclasses.replace(result, content=content, metadata=metadata)
 
 
 def _shows_streams(tool: Tool) -> bool:

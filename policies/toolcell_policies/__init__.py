@@ -8,6 +8,7 @@ protocol, to gather a fact; `decide` takes only facts.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ._effect_by_rules import judged_effects
+    from ._passes import admits
     from .decision import Decision, DecisionJson, Outcome, Reason, ReasonJson
     from .effects import (
         SYSTEM_FOLDERS,
@@ -72,6 +73,7 @@ _HOME = {
     "SensitiveRule": "sensitive",
     "TaskKind": "vocabulary",
     "Trail": "effects",
+    "admits": "_passes",
     "admits_transient_edit": "phases",
     "changed_git_keys": "effects",
     "check_path": "paths",
@@ -120,6 +122,7 @@ __all__ = [
     "SensitiveRule",
     "TaskKind",
     "Trail",
+    "admits",
     "admits_transient_edit",
     "changed_git_keys",
     "check_path",

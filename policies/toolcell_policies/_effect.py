@@ -53,8 +53,8 @@ class Effect:
     dependencies: str | None = None
     # Below a folder that holds a pyvenv.cfg and is not the workspace.
     in_environment: bool = False
-    # The innermost folder around it that git takes for a repository, by what lies in it; "" is
-    # the workspace itself.
+    # The innermost folder around it that git takes for a repository, by what lies in it, or took
+    # for one before where it is gone; "" is the workspace itself.
     repository: str | None = None
     # Whether that folder, with all in it, was created by this call.
     in_new_repository: bool = False
@@ -72,6 +72,9 @@ class Effect:
     holds_key: bool = False
     # Whether names that are hidden now would not be looked for any more because of it.
     unmasks: bool = False
+    # Whether it came or went with a whole work tree of git, and is just what the project around
+    # that one had at the same place.
+    is_copy: bool = False
     # Of a file or link that is gone: a name that this call created, which holds the very same.
     moved_to: str | None = None
 

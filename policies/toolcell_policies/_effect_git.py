@@ -3,17 +3,20 @@
 All else in there is git's daily work. The layout is gitrepository-layout(5).
 """
 
+import re
 from collections.abc import Callable, Sequence
 from typing import Final, Literal
 
 from ._effect import Effect
 from ._git_config import is_harmless
 
-Part = Literal["config", "hook", "attributes", "pointer"]
+Part = Literal["config", "hook", "attributes", "pointer", "history"]
 
 _KEYS_SHOWN_MAX: Final = 5
 _CONFIGS: Final = frozenset({"config", "config.worktree"})
 _POINTERS: Final = frozenset({"commondir", "gitdir"})
+_HISTORY: Final = frozenset({("objects",), ("refs",), ("head",), ("logs", "head")})
+_LOOSE: Final = re.compile(r"[0-9a-f]{2}/[0-9a-f]{38,62}")
 _TODO: Final = "git-rebase-todo"
 REBASES: Final = frozenset({"rebase-merge", "rebase-apply", "sequencer"})
 """Folders that hold what git is to go on with."""
@@ -22,13 +25,19 @@ STRATEGIES: Final = frozenset({"strategy", "strategy_opts", "opts"})
 
 
 def git_question(
-    effect: Effect, *, is_git_name: bool, is_row: bool, is_gone: Callable[[str], bool]
+    effect: Effect,
+    *,
+    is_git_name: bool,
+    is_row: bool,
+    is_gone: Callable[[str], bool],
+    is_packed: Callable[[str], bool],
 ) -> str | None:
     """Return why a person has to agree to what happened here, as the end of a sentence.
 
     None where nobody has to. `is_git_name` is whether the list takes the name for `.git`, `is_row`
     whether it takes it for something that git obeys; `is_gone` whether a path was deleted by the
-    same call. A name the list knows and this does not asks.
+    same call, `is_packed` whether a repository got a new pack by it. A name the list knows and
+    this does not asks.
     """
     if effect.makes_repository:
         return "it makes a repository of a folder that held settings or hooks before"
@@ -42,6 +51,8 @@ def git_question(
         return _config(effect, is_gone)
     if part == "pointer":
         return _pointer(effect, is_gone)
+    if part == "history":
+        return _history(effect, root, inner, is_gone, is_packed)
     if effect.is_same or (effect.kind is None and root is not None and is_gone(root)):
         return None
     if part == "hook" and _is_no_hook(effect, inner):
@@ -84,6 +95,8 @@ def _part(inner: Sequence[str]) -> Part | None:
     if not inner:
         return None
     first, last = inner[0], inner[-1]
+    if tuple(inner) in _HISTORY or _is_object(inner):
+        return "history"
     if last == _TODO or (first in REBASES and last in STRATEGIES):
         return "config"
     if first == "hooks":
@@ -102,7 +115,9 @@ def _part(inner: Sequence[str]) -> Part | None:
         return "config" if first in _CONFIGS else None
     if tuple(inner) == ("info", "attributes"):
         return "attributes"
-    return "pointer" if tuple(inner) == ("objects", "info", "alternates") else None
+    if tuple(inner) == ("objects", "info", "alternates"):
+        return "pointer"
+    return None
 
 
 def _config(effect: Effect, is_gone: Callable[[str], bool]) -> str | None:
@@ -118,6 +133,28 @@ def _config(effect: Effect, is_gone: Callable[[str], bool]) -> str | None:
     names = ", ".join(odd[:_KEYS_SHOWN_MAX])
     more = f" and {len(odd) - _KEYS_SHOWN_MAX} more" if len(odd) > _KEYS_SHOWN_MAX else ""
     return f"git may act on what it sets: {names}{more}"
+
+
+def _history(
+    effect: Effect,
+    root: str | None,
+    inner: Sequence[str],
+    is_gone: Callable[[str], bool],
+    is_packed: Callable[[str], bool],
+) -> str | None:
+    """Git deletes objects once a new pack holds them (git-gc(1)), and the rest of this never.
+
+    `rm -rf .git; git init` leaves a repository where there was one.
+    """
+    if effect.kind is not None or root is None or is_gone(root):
+        return None
+    return None if _is_object(inner) and is_packed(root) else "commits may be lost with it"
+
+
+def _is_object(inner: Sequence[str]) -> bool:
+    if inner[0] != "objects" or len(inner) != 3:
+        return False
+    return inner[-1].endswith(".pack") or _LOOSE.fullmatch("/".join(inner[1:])) is not None
 
 
 def _pointer(effect: Effect, is_gone: Callable[[str], bool]) -> str | None:

@@ -101,11 +101,23 @@ def paths(facts: Facts) -> Finding:
 
 
 def command_paths(facts: Facts) -> Finding:
-    """Each path among a command's words, by what no command may touch or has to ask about."""
-    reasons: list[Reason] = []
-    for one in facts.command_paths:
-        told = (reason for reason in one.reasons if reason.code in _OF_A_COMMAND)
-        reasons += map(_later, told) if facts.judged_after and one.folder is None else told
+    """Each path among a command's words: by the list where words decide, else as a remark.
+
+    A jail that is not trusted by its words shows no secret and keeps none, whatever they say.
+    """
+    told = [
+        (one, reason)
+        for one in facts.command_paths
+        for reason in one.reasons
+        if reason.code in _OF_A_COMMAND
+    ]
+    if not reads_words(facts):
+        hidden = (reason for _, reason in told if reason.code == "path_protected")
+        return Finding(reasons=tuple(dict.fromkeys(map(_hidden, hidden))))
+    reasons = [
+        _later(reason) if facts.judged_after and one.folder is None else reason
+        for one, reason in told
+    ]
     denied = any(reason.code in _NEVER for reason in reasons)
     asks = any(reason.code not in _NEVER | {_JUDGED_AFTER} for reason in reasons)
     return Finding(
@@ -113,6 +125,15 @@ def command_paths(facts: Facts) -> Finding:
         denied_by="floor" if denied else None,
         reasons=tuple(dict.fromkeys(reasons)),
     )
+
+
+def _hidden(reason: Reason) -> Reason:
+    """A name that the jail does not show."""
+    name = reason.text.partition(" is protected")[0]
+    text = (
+        f"{name} is protected: the jail does not show it, and does not keep what is written there"
+    )
+    return replace(reason, code="path_hidden", text=text)
 
 
 def _later(reason: Reason) -> Reason:
@@ -167,6 +188,11 @@ def ceilings(facts: Facts) -> Finding:
         if text
     ]
     return Finding(denied_by="ceiling", reasons=tuple(reasons)) if reasons else NOTHING
+
+
+def admits(facts: Facts) -> bool:
+    """Whether the ceilings leave a tool in: what is shown to a model is what it may call."""
+    return ceilings(facts).denied_by is None
 
 
 def _mode(facts: Facts) -> tuple[str, str]:

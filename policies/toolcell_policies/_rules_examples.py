@@ -10,9 +10,8 @@ from typing import Final
 
 from ._rules_match import CompiledRule, fits_arguments, path_starts
 from ._rules_model import Example, Match, PolicyFile, Rule, RulePath, RuleSegment
-from ._rules_parse import Document, PolicyError
 from ._rules_segments import rule_segments
-from ._rules_toml import printable
+from ._rules_toml import Document, PolicyError, printable
 from .decision import Outcome
 from .sensitive import Role
 

@@ -111,7 +111,7 @@ def _rule(document: Document, place: Place, scope: Scope, last_line: int) -> Rul
     name = table.text("id", required=True)
     if not _ID.fullmatch(name):
         raise table.error("id", "an id is lower-case letters, digits, `.`, `_` and `-`, up to 64")
-    outcome = Outcome(table.choice("outcome", tuple(Outcome), required=True))
+    outcome = Outcome(str(table.choice("outcome", tuple(Outcome), required=True)))
     tools = table.words("tool", _name)
     actions = table.words("action", _name)
     if not (tools or actions):

@@ -34,7 +34,7 @@ def rule_segments(
             executable_path=path,
             executable_sha256=sha256,
             understood=is_whole and not any(one.code in _NOT_UNDERSTOOD for one in segment.reasons),
-            opaque=bool(segment.kinds & _NOT_IN_ITS_WORDS),
+            opaque=bool(segment.kinds & _NOT_IN_ITS_WORDS) or segment.redirected,
             env=tuple(name for name, _ in segment.env),
         )
         for segment, (path, sha256) in zip(command.segments, known, strict=True)

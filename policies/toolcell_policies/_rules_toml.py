@@ -16,6 +16,13 @@ from typing import Any, Final
 Place = tuple[str | int, ...]
 
 _SHOWN_CHARACTERS_MAX: Final = 120
+# Parts of a dotted key: `tomllib` takes time by the square of them.
+_DOTS_MAX: Final = 64
+_QUOTED: Final = re.compile(
+    r"""#[^\n]*|\"{3}(?:[^\\]|\\.)*?(?:\"{3}|\Z)|'{3}.*?(?:'{3}|\Z)"""
+    r"""|"(?:[^"\\\n]|\\.)*"?|'[^'\n]*'?""",
+    re.DOTALL,
+)
 _NOTHING: Final = re.compile(r"(?:[ \t\n]+|#[^\n]*)*")
 _BLANK: Final = re.compile(r"[ \t]*")
 _BARE_KEY: Final = re.compile(r"[A-Za-z0-9_-]+")
@@ -94,11 +101,18 @@ class Document:
         # As `tomllib` has it: its lines and columns count in this.
         self.text = text.replace("\r\n", "\n")
         self._line_starts = [0, *(one.end() for one in re.finditer("\n", self.text))]
+        bare = _QUOTED.sub(lambda one: "s" + "\n" * one[0].count("\n"), self.text)
+        for number, line in enumerate(bare.split("\n")):
+            if line.count(".") > _DOTS_MAX:
+                start = self._line_starts[number]
+                raise self.error_at(start, start + 1, f"more than {_DOTS_MAX} names in one key")
         try:
             self.data: dict[str, Any] = tomllib.loads(self.text)
             self._spans = _Scanner(self.text).spans()
         except tomllib.TOMLDecodeError as error:
             raise self._syntax_error(str(error)) from None
+        except ValueError:
+            raise self.error_at(0, 1, "a number in it is too long to be read") from None
         except RecursionError:
             raise self.error_at(0, 1, "nested too deep to be read") from None
 

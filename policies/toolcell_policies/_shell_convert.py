@@ -1,20 +1,18 @@
 """The parser's tree, made into the syntax of `_shell_syntax`, and doubted on the way.
 
-tree-sitter-bash is a grammar for editors: it drops a lone `-`, reads `\\ ` as a
-blank, joins a redirect to a whole list, and takes the words after a redirect's
-target for targets. What is known is put right; every stretch of text between two
-nodes must be blank; a node that nobody knows is not understood.
+The grammar joins a redirect to a whole list, and hangs what follows a heredoc's
+operator on its line below the heredoc. That is put right here; a node that nobody
+knows is not understood.
 """
 
 from __future__ import annotations
 
 import functools
-import itertools
 import re
 from collections.abc import Callable, Iterable
-from typing import Final, NamedTuple
+from typing import Final
 
-from ._shell_lex import DEPTH_MAX, NAME, SIMPLE, Lexer, expansions
+from ._shell_lex import ARITHMETIC_RISK, DEPTH_MAX, NAME, SIMPLE, Lexer, expansions
 from ._shell_syntax import (
     AndOr,
     Block,
@@ -27,14 +25,14 @@ from ._shell_syntax import (
     Piece,
     Pipeline,
     RawWord,
-    Redirect,
     Sequence,
     Simple,
     Statement,
     decoded,
     encoded,
 )
-from ._shell_tree import NotUnderstood, parse_tree
+from ._shell_tokens import BLANK, COMMANDS, RESERVED, SPACE, Tokens
+from ._shell_tree import MISREAD, NotUnderstood, expect, parse_tree
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -42,29 +40,7 @@ if TYPE_CHECKING:
 
 # A text inside a text inside a text, by backticks or `sh -c`.
 NESTING_MAX: Final = 5
-
-_BLANK: Final = re.compile(r"(?:[ \t]|\\\n)*")
-_SPACE: Final = re.compile(r"(?:[ \t\n]|\\\n)*")
-_JOINED: Final = re.compile(r"(?:\\\n)*")
-_WORDS: Final = frozenset(
-    {
-        "$", "ansi_c_string", "arithmetic_expansion", "brace_expression", "command_substitution",
-        "concatenation", "expansion", "extglob_pattern", "number", "process_substitution",
-        "raw_string", "regex", "simple_expansion", "string", "translated_string",
-        "variable_assignment", "variable_name", "word",
-    }
-)  # fmt: skip
-# Where bash reads one of these as the first word, a statement begins that the grammar missed.
-_RESERVED: Final = frozenset(
-    {
-        "!", "{", "}", "[[", "]]", "case", "do", "done", "elif", "else", "esac", "fi", "for",
-        "function", "if", "in", "select", "then", "until", "while",
-    }
-)  # fmt: skip
-_BOUNDED: Final = (_RESERVED - {"!"}) | {"[", "]"}
-# What ends a word that is not quoted.
-_ENDS: Final = frozenset(" \t\n;&|()<>")
-_DESCRIPTOR: Final = re.compile(r"[0-9]+|\{[A-Za-z_][A-Za-z0-9_]*\}")
+TOO_DEEP: Final = "It is nested too deep."
 
 
 def read_syntax(text: str, *, nesting: int = 0) -> Sequence:
@@ -72,286 +48,185 @@ def read_syntax(text: str, *, nesting: int = 0) -> Sequence:
 
     Raises:
         NotUnderstood: it is no bash, too much of it, or its tree cannot be trusted.
+        UnicodeEncodeError: it is no text.
     """
-    if nesting > NESTING_MAX:
-        raise NotUnderstood("It is nested too deep.")
-    if "\0" in text:
-        raise NotUnderstood("It holds a NUL character.")
+    expect(nesting <= NESTING_MAX, TOO_DEEP)
+    expect("\0" not in text, "It holds a NUL character.")
     source = encoded(text)
     tree = parse_tree(source.encode("latin-1"))
-    return _Converter(source, nesting).whole(tree.root_node)
-
-
-class _Token(NamedTuple):
-    """A word, a redirect's operator or a heredoc of a simple command."""
-
-    kind: str
-    start: int
-    end: int
-    nodes: tuple[Node, ...] = ()
+    try:
+        return _Converter(source, nesting).sequence(tree.root_node.children, 0, len(source))
+    except (IndexError, KeyError, ValueError):  # a tree of a shape that nobody knows
+        raise NotUnderstood(MISREAD) from None
 
 
 class _Converter:
-    __slots__ = ("_depth", "_lexer", "_nesting", "_source")
+    __slots__ = ("_depth", "_lexer", "_nesting", "_source", "_tokens")
 
     def __init__(self, source: str, nesting: int) -> None:
         self._source = source
         self._nesting = nesting
         self._depth = 0
         self._lexer = Lexer(source, self._substitution, self._nested)
-
-    def whole(self, root: Node) -> Sequence:
-        """Return the commands of the whole text."""
-        if root.type != "program":
-            raise NotUnderstood("It is no shell command.")
-        return self._sequence(root.children, 0, len(self._source))
-
-    # ------------------------------------------------------------ substitutions
+        self._tokens = Tokens(source, self._lexer)
 
     def _substitution(self, node: Node) -> Piece:
-        children = node.children
-        if len(children) < 2:
-            raise NotUnderstood("A substitution is not understood.")
+        children = self._tokens.boundaries(node)
         if children[0].type == "`":
             inner = self._source[node.start_byte + 1 : node.end_byte - 1]
             return self._nested(inner.replace("\\`", "`"))
-        inside = children[1:-1]
-        body = self._sequence(inside, children[0].end_byte, children[-1].start_byte)
-        return Piece(quoted=True, body=body, pipe=node.type == "process_substitution")
+        is_pipe = node.type == "process_substitution"
+        return Piece(quoted=True, body=self._between(children), pipe=is_pipe)
 
     def _nested(self, inner: str) -> Piece:
         return Piece(quoted=True, body=read_syntax(decoded(inner), nesting=self._nesting + 1))
 
     # ------------------------------------------------------------ statements
 
-    def _sequence(self, nodes: Iterable[Node], start: int, end: int) -> Sequence:
+    def sequence(self, nodes: Iterable[Node], start: int, end: int) -> Sequence:
+        """Return the commands between two offsets, each apart from the next."""
         items: list[tuple[Statement, bool]] = []
         at, separated = start, True
         for node in nodes:
+            expect(SPACE.fullmatch(self._source, at, node.start_byte))
             gap = self._source[at : node.start_byte]
-            if not _SPACE.fullmatch(gap):
-                raise NotUnderstood("A part of it is not read the same way twice.")
             separated = separated or "\n" in gap.replace("\\\n", "")
             kind = node.type
             if kind == "comment":
-                self._comment(node)
-            elif kind in (";", "&", "\n"):
-                if kind == "&":
-                    if not items:
-                        raise NotUnderstood("An '&' stands alone.")
-                    items[-1] = (items[-1][0], True)
+                self._tokens.comment(node)
+            elif kind in (";", "&"):
+                expect(items and self._text(node) == kind)
+                items[-1] = (items[-1][0], kind == "&")
                 separated = True
             else:
-                if not separated:
-                    raise NotUnderstood("Two commands stand side by side.")
+                expect(separated, "Two commands stand side by side.")
                 items.append((self._statement(node), False))
                 separated = False
             at = node.end_byte
-        if not _SPACE.fullmatch(self._source[at:end]):
-            raise NotUnderstood("A part of it is not read the same way twice.")
+        expect(SPACE.fullmatch(self._source, at, end))
         return Sequence(tuple(items))
 
-    def _comment(self, node: Node) -> None:
-        start = node.start_byte
-        while self._source.endswith("\\\n", 0, start):
-            start -= 2
-        before = self._source[start - 1 : start] if start else "\n"
-        after = self._source[node.end_byte : node.end_byte + 1]
-        text = self._source[node.start_byte : node.end_byte]
-        if before not in " \t\n;&|()" or after not in ("", "\n") or "\n" in text:
-            raise NotUnderstood("A comment is not read the same way twice.")
+    def _between(self, children: list[Node]) -> Sequence:
+        """Return the commands between the first and the last child."""
+        first, *inside, last = children
+        return self.sequence(inside, first.end_byte, last.start_byte)
 
     def _statement(self, node: Node) -> Statement:
+        make = _STATEMENTS.get(node.type)
+        if make is None:
+            raise NotUnderstood(f"A {node.type.replace('_', ' ')} stands where none may.")
         self._depth += 1
-        if self._depth > DEPTH_MAX:
-            raise NotUnderstood("It is nested too deep.")
-        try:
-            self._boundaries(node)
-            make = _STATEMENTS.get(node.type)
-            if make is None:
-                raise NotUnderstood(f"A {node.type.replace('_', ' ')} stands where none may.")
-            return make(self, node)
-        finally:
-            self._depth -= 1
+        expect(self._depth <= DEPTH_MAX, TOO_DEEP)
+        made = make(self, node)
+        self._depth -= 1
+        return made
 
-    def _boundaries(self, node: Node) -> None:
-        """Find each reserved word to be a word of its own, and each sign to be as it is written."""
-        for child in node.children:
-            if not child.is_named and self._text(child) != child.type:
-                raise NotUnderstood("A sign is not read the same way twice.")
-            if child.type in _BOUNDED:
-                before = self._source[child.start_byte - 1 : child.start_byte]
-                after = self._source[child.end_byte : child.end_byte + 1]
-                if (child.start_byte and before not in _ENDS) or (after and after not in _ENDS):
-                    raise NotUnderstood("A reserved word is not read the same way twice.")
-
-    def _tight(self, nodes: list[Node]) -> list[Node]:
-        """Return the nodes without comments, with nothing but space between them."""
-        kept: list[Node] = []
-        at = nodes[0].start_byte
-        for node in nodes:
-            if not _SPACE.fullmatch(self._source[at : node.start_byte]):
-                raise NotUnderstood("A part of it is not read the same way twice.")
-            at = node.end_byte
-            if node.type == "comment":
-                self._comment(node)
-            else:
-                kept.append(node)
-        return kept
+    def _text(self, node: Node) -> str:
+        return self._tokens.text(node)
 
     def _list(self, node: Node) -> Statement:
-        left, operator, right = self._of(node, 3)
-        if operator.type not in ("&&", "||"):
-            raise NotUnderstood("A list is not understood.")
+        left, operator, right = self._tokens.tight(node)
         return AndOr(self._statement(left), operator.type, self._statement(right))
 
-    def _of(self, node: Node, count: int) -> list[Node]:
-        children = self._tight(node.children)
-        if len(children) != count:
-            raise NotUnderstood(f"A {node.type.replace('_', ' ')} is not understood.")
-        return children
-
     def _pipeline(self, node: Node) -> Statement:
-        children = self._tight(node.children)
-        if any(child.type not in ("|", "|&") for child in children[1::2]) or not len(children) % 2:
-            raise NotUnderstood("A pipeline is not understood.")
-        return Pipeline(tuple(self._statement(child) for child in children[::2]))
+        return Pipeline(tuple(self._statement(one) for one in self._tokens.tight(node)[::2]))
 
     def _negated(self, node: Node) -> Statement:
-        mark, body = self._of(node, 2)
-        if self._source[mark.end_byte : body.start_byte] == "":
-            raise NotUnderstood("A '!' stands too close to a word.")
+        _, body = self._tokens.tight(node)
         return Not(self._statement(body))
 
     def _block(self, node: Node) -> Statement:
-        children = node.children
+        children = self._tokens.boundaries(node)
         if children[0].type == "((":
-            return self._arithmetic(node)
-        body = self._sequence(children[1:-1], children[0].end_byte, children[-1].start_byte)
-        return Block(body, (), is_subshell=node.type == "subshell")
-
-    def _arithmetic(self, node: Node) -> Statement:
-        pieces = tuple(self._lexer.arithmetic(node))
-        return Expression("((", RawWord(self._text(node), pieces))
+            pieces = tuple(self._lexer.arithmetic(node))
+            return Expression("((", RawWord(self._text(node), pieces))
+        return Block(self._between(children), (), is_subshell=node.type == "subshell")
 
     def _test(self, node: Node) -> Statement:
-        start, end = node.start_byte, node.end_byte
-        name = node.children[0].type
+        name = self._tokens.boundaries(node)[0].type
         # In `[ a > b ]` bash sees a redirect.
         stops = "<>|&;()\n" if name == "[" else ";\n"
-        pieces = self._lexer.covered(start, end, expansions(node, {}), stops)
-        if name == "[[" and (risk := _test_risk(node, self._source)):
+        found = expansions(node, {})
+        pieces = self._lexer.covered(node.start_byte, node.end_byte, found, stops)
+        risk = _test_risk(node, self._source) if name == "[[" else None
+        if risk is not None:
             pieces.append(Piece(quoted=True, risk=risk))
         return Expression(name, RawWord(self._text(node), tuple(pieces)))
 
     def _if(self, node: Node) -> Statement:
-        branches: list[tuple[Sequence, Sequence]] = []
+        *children, _ = self._tokens.boundaries(node)
+        clauses = [child for child in children if child.type in ("elif_clause", "else_clause")]
+        first = [child for child in children if child not in clauses]
+        branches = [self._branch(first)]
         otherwise = None
-        children = self._tight_ends(node, "if", "fi")
-        tail = [child for child in children if child.type in ("elif_clause", "else_clause")]
-        first = [child for child in children if child.type not in ("elif_clause", "else_clause")]
-        branches.append(self._branch(first, first[-1].end_byte))
-        for clause in tail:
-            self._boundaries(clause)
-            inside = clause.children
+        at = first[-1].end_byte
+        for clause in clauses:
+            expect(SPACE.fullmatch(self._source, at, clause.start_byte))
+            inside = self._tokens.boundaries(clause)
             if clause.type == "elif_clause":
-                branches.append(self._branch(inside, clause.end_byte))
+                branches.append(self._branch(inside))
             else:
-                otherwise = self._sequence(inside[1:], inside[0].end_byte, clause.end_byte)
+                start, end = inside[0].end_byte, clause.end_byte
+                otherwise = self.sequence(inside[1:], start, end)
+            at = clause.end_byte
+        expect(SPACE.fullmatch(self._source, at, node.end_byte - len("fi")))
         return If(tuple(branches), otherwise)
 
-    def _tight_ends(self, node: Node, first: str, last: str) -> list[Node]:
-        children = node.children
-        if children[0].type != first or children[-1].type != last:
-            raise NotUnderstood(f"A {node.type.replace('_', ' ')} is not understood.")
-        for before, after in itertools.pairwise(children):
-            if not _SPACE.fullmatch(self._source[before.end_byte : after.start_byte]):
-                raise NotUnderstood("A part of it is not read the same way twice.")
-        return children[:-1]
-
-    def _branch(self, nodes: list[Node], end: int) -> tuple[Sequence, Sequence]:
-        at = next((place for place, node in enumerate(nodes) if node.type == "then"), 0)
-        if not at:
-            raise NotUnderstood("An if statement is not understood.")
-        condition = self._sequence(nodes[1:at], nodes[0].end_byte, nodes[at].start_byte)
-        return condition, self._sequence(nodes[at + 1 :], nodes[at].end_byte, end)
+    def _branch(self, nodes: list[Node]) -> tuple[Sequence, Sequence]:
+        at = [node.type for node in nodes].index("then")
+        condition = self._between(nodes[: at + 1])
+        body = self.sequence(nodes[at + 1 :], nodes[at].end_byte, nodes[-1].end_byte)
+        return condition, body
 
     def _while(self, node: Node) -> Statement:
-        children = node.children
-        *condition, do = children[1:]
-        if do.type != "do_group":
-            raise NotUnderstood("A loop is not understood.")
-        tested = self._sequence(condition, children[0].end_byte, do.start_byte)
-        return Loop(tested, None, (), self._do(do))
+        children = self._tokens.boundaries(node)
+        return Loop(self._between(children), None, (), self._do(children[-1]))
 
     def _do(self, node: Node) -> Sequence:
-        children = node.children
-        self._boundaries(node)
-        if children[0].type != "do" or children[-1].type != "done":
-            raise NotUnderstood("A loop is not understood.")
-        return self._sequence(children[1:-1], children[0].end_byte, children[-1].start_byte)
+        return self._between(self._tokens.boundaries(node))
 
     def _for(self, node: Node) -> Statement:
-        children = self._tight(node.children)
-        do = children[-1]
-        if do.type != "do_group":
-            raise NotUnderstood("A loop is not understood.")
-        name = self._text(children[1])
-        middle = [child for child in children[2:-1] if child.type not in ("in", ";")]
-        if not NAME.fullmatch(name):
-            raise NotUnderstood("A loop is not understood.")
-        words = self._merged(middle)
-        if not any(child.type == "in" for child in children):
+        _, name, *rest, do = self._tokens.tight(node)
+        words = self._tokens.words([child for child in rest if child.type not in ("in", ";")])
+        if not any(child.type == "in" for child in rest):
             # Over the arguments of the text, of which nothing is known.
             words = (RawWord('"$@"', (Piece(),)),)
-        return Loop(None, name, words, self._do(do))
+        expect(NAME.fullmatch(self._text(name)))
+        return Loop(None, self._text(name), words, self._do(do))
 
     def _c_for(self, node: Node) -> Statement:
         do = node.children[-1]
-        if do.type not in ("do_group", "compound_statement"):
-            raise NotUnderstood("A loop is not understood.")
-        pieces = (
-            Piece(quoted=True, risk="Arithmetic runs what a variable in it holds."),
-            *(
-                piece
-                for child in node.children[:-1]
-                for piece in self._lexer.arithmetic(child)
-                if piece.body or piece.assigns
-            ),
-        )
-        head = Expression("((", RawWord("for ((", pieces))
-        body = self._do(do) if do.type == "do_group" else Sequence(((self._block(do), False),))
-        return Loop(Sequence(((head, False),)), None, (), body)
+        found = [piece for child in node.children[:-1] for piece in self._lexer.arithmetic(child)]
+        pieces = [Piece(quoted=True, risk=ARITHMETIC_RISK), *found]
+        head = Expression("((", RawWord("for ((", tuple(pieces)))
+        return Loop(Sequence(((head, False),)), None, (), self._do(do))
 
     def _case(self, node: Node) -> Statement:
-        children = self._tight_ends(node, "case", "esac")
+        _, *children, _ = self._tokens.tight(node)
         words: list[RawWord] = []
         bodies: list[Sequence] = []
         subject: list[Node] = []
-        for child in children[1:]:
+        for child in children:
             if child.type == "case_item":
                 patterns, body = self._case_item(child)
-                words.extend(patterns)
+                words += patterns
                 bodies.append(body)
-            elif child.type == "comment":
-                self._comment(child)
-            elif child.type not in ("in", ";", "\n"):
+            elif child.type not in ("in", ";"):
                 subject.append(child)
-        return Case((*self._merged(subject), *words), tuple(bodies))
+        return Case((*self._tokens.words(subject), *words), tuple(bodies))
 
     def _case_item(self, node: Node) -> tuple[list[RawWord], Sequence]:
-        children = node.children
-        close = next((at for at, child in enumerate(children) if child.type == ")"), -1)
-        last = children[-1]
-        if close < 0:
-            raise NotUnderstood("A case is not understood.")
-        if not _SPACE.fullmatch(self._source[node.start_byte : children[0].start_byte]):
-            raise NotUnderstood("A case is not understood.")
+        children = self._tokens.boundaries(node)
+        close = [child.type for child in children].index(")")
+        at = node.start_byte
+        for child in children[: close + 1]:
+            expect(SPACE.fullmatch(self._source, at, child.start_byte))
+            at = child.end_byte
         patterns = [child for child in children[:close] if child.type not in ("(", "|")]
-        ended = last.type in (";;", ";&", ";;&")
-        inside = children[close + 1 : -1] if ended else children[close + 1 :]
-        end = last.start_byte if ended else node.end_byte
-        body = self._sequence(inside, children[close].end_byte, end)
+        if children[-1].type[0] == ";":
+            body = self._between(children[close:])
+        else:
+            body = self.sequence(children[close + 1 :], at, node.end_byte)
         return [self._pattern(child) for child in patterns], body
 
     def _pattern(self, node: Node) -> RawWord:
@@ -359,87 +234,65 @@ class _Converter:
         return RawWord(self._text(node), tuple(found))
 
     def _function(self, node: Node) -> Statement:
-        children = [child for child in self._tight(node.children) if child.type != "function"]
-        name = self._text(children[0])
-        inside = [child for child in children[1:] if child.type not in ("(", ")")]
-        redirects = [child for child in inside[1:] if child.type.endswith("_redirect")]
-        if not SIMPLE.fullmatch(name) or not inside or len(redirects) != len(inside) - 1:
-            raise NotUnderstood("A function is not understood.")
-        body = self._statement(inside[0])
-        if redirects:
-            tokens = [token for child in redirects for token in self._tokens(child)[0]]
-            words, found = self._assembled(tokens)
-            if words:
-                raise NotUnderstood("A function is not understood.")
-            body = Block(Sequence(((body, False),)), found, is_subshell=False)
-        return Function(name, self._text(node), body)
+        name, *rest = (
+            child for child in self._tokens.tight(node) if child.type not in ("function", "(", ")")
+        )
+        expect(SIMPLE.fullmatch(self._text(name)), "A function's name is not understood.")
+        body = self._statement(rest[0])
+        if len(rest) > 1:
+            body = self._block_of(body, rest[1:])
+        return Function(self._text(name), self._text(node), body)
 
-    # ------------------------------------------------------------ simple commands
+    def _block_of(self, body: Statement, nodes: list[Node]) -> Statement:
+        """Return a statement with the redirects that follow it."""
+        tokens, tails = self._tokens.of_all(nodes)
+        words, redirects = self._tokens.assembled(tokens)
+        expect(not words, "A word follows the end of a statement.")
+        inside = Sequence(((body, False),))
+        return self._tailed(Block(inside, redirects, is_subshell=False), tails)
+
+    # ------------------------------------------------------------ commands, redirects
 
     def _simple(self, node: Node) -> Statement:
-        return self._command([node], node)
-
-    def _lone_redirect(self, node: Node) -> Statement:
-        return self._command([node], node)
+        return self._command([node])
 
     def _assignments(self, node: Node) -> Statement:
-        children = node.children if node.type == "variable_assignments" else [node]
-        tokens = [_Token("word", one.start_byte, one.end_byte, (one,)) for one in children]
-        words, _ = self._assembled(tokens)
+        several = node.type == "variable_assignments"
+        words = self._tokens.words(self._tokens.boundaries(node) if several else [node])
         return Simple(self._text(node), words, ())
 
     def _redirected(self, node: Node) -> Statement:
         """Return a statement with its redirects, given to the command they belong to."""
-        children = node.children
-        body = children[0] if not children[0].type.endswith("_redirect") else None
-        rest = children[1:] if body is not None else children
-        return self._with_redirects(body, rest, node)
+        children = self._tokens.boundaries(node)
+        if children[0].type.endswith("_redirect"):
+            return self._command(children)
+        return self._with_redirects(children[0], children[1:])
 
-    def _with_redirects(self, body: Node | None, rest: list[Node], whole: Node) -> Statement:
-        if body is not None and body.type in ("list", "pipeline", "negated_command"):
+    def _with_redirects(self, body: Node, rest: list[Node]) -> Statement:
+        if body.type in COMMANDS:
+            return self._command([body, *rest])
+        if body.type == "negated_command":
+            _, last = self._tokens.tight(body)
+            return _onto(self._with_redirects(last, rest), Not)
+        if body.type == "pipeline":
+            *before, _, last = self._tokens.tight(body)
+            stages = tuple(self._statement(one) for one in before[::2])
+            made = self._with_redirects(last, rest)
+            return _onto(made, lambda one: Pipeline((*stages, one)))
+        if body.type == "list":
             # `a && b > f` comes as `(a && b) > f`.
-            children = self._tight(body.children)
-            last = self._with_redirects(children[-1], rest, whole)
-            if body.type == "negated_command":
-                return _onto(last, Not)
-            if body.type == "pipeline":
-                before = tuple(self._statement(one) for one in children[:-2:2])
-                return _onto(last, lambda one: Pipeline((*before, one)))
-            operator = children[1].type
-            if operator not in ("&&", "||") or len(children) != 3:
-                raise NotUnderstood("A list is not understood.")
-            left = self._statement(children[0])
-            return _onto(last, lambda one: AndOr(left, operator, one))
-        if body is None or body.type in _COMMANDS:
-            return self._command(([body] if body is not None else []) + rest, whole)
-        made = self._statement(body)
-        tokens: list[_Token] = []
-        tails: list[Node] = []
-        for child in rest:
-            more, tail = self._tokens(child)
-            tokens += more
-            tails += tail
-        self._blank_between(body.end_byte, tokens)
-        words, redirects = self._assembled(tokens)
-        if words:
-            raise NotUnderstood("A word follows the end of a statement.")
-        inside = Sequence(((made, False),))
-        return self._tailed(Block(inside, redirects, is_subshell=False), tails)
+            first, operator, last = self._tokens.tight(body)
+            left = self._statement(first)
+            made = self._with_redirects(last, rest)
+            return _onto(made, lambda one: AndOr(left, operator.type, one))
+        expect(BLANK.fullmatch(self._source, body.end_byte, rest[0].start_byte))
+        return self._block_of(self._statement(body), rest)
 
-    def _blank_between(self, at: int, tokens: list[_Token]) -> None:
-        if tokens and not _BLANK.fullmatch(self._source[at : tokens[0].start]):
-            raise NotUnderstood("A part of it is not read the same way twice.")
-
-    def _command(self, nodes: list[Node], whole: Node) -> Statement:
-        tokens: list[_Token] = []
-        tails: list[Node] = []
-        for node in nodes:
-            more, tail = self._tokens(node)
-            tokens += more
-            tails += tail
-        words, redirects = self._assembled(tokens)
-        if words and words[0].source.replace("\\\n", "") in _RESERVED:
-            raise NotUnderstood("A reserved word stands where the grammar sees a command.")
+    def _command(self, nodes: list[Node]) -> Statement:
+        tokens, tails = self._tokens.of_all(nodes)
+        words, redirects = self._tokens.assembled(tokens)
+        name = words[0].source.replace("\\\n", "") if words else ""
+        expect(name not in RESERVED, "A reserved word stands where the grammar sees a command.")
         source = self._source[tokens[0].start : tokens[-1].end]
         return self._tailed(Simple(source, words, redirects), tails)
 
@@ -448,194 +301,15 @@ class _Converter:
         operator = None
         for tail in tails:
             if tail.type == "pipeline":
-                children = self._tight(tail.children)
-                if children[0].type not in ("|", "|&"):
-                    raise NotUnderstood("A heredoc is not understood.")
-                first, *after = (self._statement(one) for one in children[1::2])
+                first, *after = (self._statement(one) for one in self._tokens.tight(tail)[1::2])
                 made = _onto(first, functools.partial(_piped, made))
                 made = Pipeline((made, *after)) if after else made
             elif tail.type in ("&&", "||"):
                 operator = tail.type
-            elif operator is not None:
-                made, operator = AndOr(made, operator, self._statement(tail)), None
             else:
-                raise NotUnderstood("A heredoc is not understood.")
-        if operator is not None:
-            raise NotUnderstood("A heredoc is not understood.")
+                expect(operator is not None)
+                made = AndOr(made, operator or "", self._statement(tail))
         return made
-
-    def _tokens(self, node: Node) -> tuple[list[_Token], list[Node]]:
-        """Return the words and operators of a command or a redirect, and a heredoc's tail."""
-        tokens: list[_Token] = []
-        tails: list[Node] = []
-        kind = node.type
-        if kind in _WORDS:
-            return [_Token("word", node.start_byte, node.end_byte, (node,))], []
-        self._boundaries(node)
-        if kind in ("file_redirect", "herestring_redirect"):
-            start = node.start_byte
-            for child in node.children:
-                if child.type == "file_descriptor":
-                    continue
-                if child.type in _WORDS and child.type != "$":
-                    tokens.append(_Token("word", child.start_byte, child.end_byte, (child,)))
-                elif child.type in _OPERATORS:
-                    tokens.append(_Token(child.type, start, child.end_byte))
-                else:
-                    raise NotUnderstood("A redirect is not understood.")
-            return tokens, []
-        if kind == "heredoc_redirect":
-            return self._heredoc(node)
-        if kind not in _COMMANDS:
-            raise NotUnderstood(f"A {kind.replace('_', ' ')} stands where a word is expected.")
-        for child in node.children:
-            if child.type == "command_name":
-                tokens.append(_Token("word", child.start_byte, child.end_byte, (child,)))
-            elif child.type in _KEYWORDS:
-                tokens.append(_Token("word", child.start_byte, child.end_byte))
-            else:
-                more, tail = self._tokens(child)
-                tokens += more
-                tails += tail
-        return tokens, tails
-
-    def _heredoc(self, node: Node) -> tuple[list[_Token], list[Node]]:
-        """Return a heredoc's tokens, once its body is found to be bash's."""
-        source = self._source
-        parts = {child.type: child for child in node.children}
-        try:
-            begun, body, ended = (
-                parts[name] for name in ("heredoc_start", "heredoc_body", "heredoc_end")
-            )
-        except KeyError:
-            raise NotUnderstood("A heredoc is not understood.") from None
-        strips = node.children[0].type == "<<-" or node.children[1].type == "<<-"
-        written = source[begun.start_byte : begun.end_byte]
-        delimiter = re.sub(r"[\\'\"]", "", written)
-        lines = source[body.start_byte : ended.end_byte].split("\n")
-        lines = [line.lstrip("\t") for line in lines] if strips else lines
-        first = body.start_byte
-        if (
-            not re.fullmatch(r"[A-Za-z0-9_.!@%+,: -]+", delimiter)
-            or source[begun.end_byte] not in _ENDS
-            or written.strip("'\"\\") != delimiter
-            or source[first - 1] != "\n"
-            or delimiter in lines[:-1]
-            or lines[-1] != delimiter
-            or source[ended.end_byte : ended.end_byte + 1] not in ("", "\n")
-            or "\n" in source[begun.end_byte : first - 1].replace("\\\n", "")
-        ):
-            raise NotUnderstood("A heredoc is not understood.")
-        tokens: list[_Token] = [_Token("<<", node.start_byte, begun.end_byte)]
-        tails: list[Node] = []
-        for child in node.children:
-            if child.type in ("file_descriptor", "<<", "<<-", "comment"):
-                continue
-            if child.type in ("heredoc_start", "heredoc_body", "heredoc_end"):
-                continue
-            if child.type in _WORDS or child.type.endswith("_redirect"):
-                if tails:
-                    raise NotUnderstood("A heredoc is not understood.")
-                more, tail = self._tokens(child)
-                tokens += more
-                tails += tail
-            else:
-                tails.append(child)
-        quoted = written != delimiter
-        tokens.append(_Token("quoted data" if quoted else "data", first, ended.start_byte, (body,)))
-        return tokens, tails
-
-    def _assembled(self, tokens: list[_Token]) -> tuple[tuple[RawWord, ...], tuple[Redirect, ...]]:
-        """Return the words and redirects; what touches is one word."""
-        data = [token for token in tokens if token.kind.endswith("data")]
-        if len(data) > 1:
-            raise NotUnderstood("Two heredocs in one command are not understood.")
-        words: list[RawWord] = []
-        redirects: list[Redirect] = []
-        waiting: str | None = None
-        for token in self._runs([token for token in tokens if not token.kind.endswith("data")]):
-            if token.kind == "word":
-                word = self._word(token)
-                if waiting is None:
-                    words.append(word)
-                else:
-                    redirects.append(Redirect(waiting, word))
-                    waiting = None
-            elif waiting is not None:
-                raise NotUnderstood("A redirect has no target.")
-            elif token.kind == "<<":
-                redirects.append(Redirect("<<", self._data(data[0])))
-            elif token.kind.endswith("-"):
-                redirects.append(Redirect(token.kind, None))
-            else:
-                waiting = token.kind
-        if waiting is not None:
-            raise NotUnderstood("A redirect has no target.")
-        return tuple(words), tuple(redirects)
-
-    def _data(self, token: _Token) -> RawWord:
-        if token.kind == "quoted data":
-            return self._lexer.data(token.start, token.end)
-        return self._lexer.heredoc(token.start, token.end, self._expansions(token))
-
-    def _runs(self, tokens: list[_Token]) -> list[_Token]:
-        """Return the tokens with touching words joined, and a `-` that was dropped."""
-        made: list[_Token] = []
-        for token in tokens:
-            if not made:
-                made.append(token)
-                continue
-            before = made[-1]
-            gap = self._source[before.end : token.start]
-            if not _BLANK.fullmatch(gap):
-                if gap.strip(" \t") != "-" or gap[0] not in " \t" or gap[-1] not in " \t":
-                    raise NotUnderstood("A part of it is not read the same way twice.")
-                at = before.end + gap.index("-")
-                made += [_Token("word", at, at + 1), token]
-            elif before.kind != "word" or not _JOINED.fullmatch(gap):
-                made.append(token)
-            elif token.kind == "word":
-                made[-1] = _Token("word", before.start, token.end, before.nodes + token.nodes)
-            elif _DESCRIPTOR.fullmatch(self._source[before.start : before.end]):
-                raise NotUnderstood("A descriptor of a redirect is not understood.")
-            else:
-                made.append(token)
-        return made
-
-    def _word(self, token: _Token) -> RawWord:
-        text = self._source[token.start : token.end]
-        if SIMPLE.fullmatch(text):
-            return RawWord(text, (Piece(text),))
-        if token.nodes and token.nodes[0].type == "variable_assignment":
-            value = token.nodes[0].children[-1]
-            if value.type == "array":
-                return self._array(token, value)
-        return self._lexer.word(token.start, token.end, self._expansions(token))
-
-    def _array(self, token: _Token, value: Node) -> RawWord:
-        if len(token.nodes) > 1:
-            raise NotUnderstood("An array is not understood.")
-        children = self._tight(value.children)
-        words = [word for child in children[1:-1] for word in self._merged([child])]
-        if any(word.source.startswith("[") for word in words):
-            raise NotUnderstood("An array with subscripts is not understood.")
-        name = self._source[token.start : value.start_byte]
-        pieces = [piece for word in words for piece in word.pieces if piece.text is None]
-        text = self._source[token.start : token.end]
-        return RawWord(text, (Piece(name), Piece(), *pieces))
-
-    def _expansions(self, token: _Token) -> dict[int, Node]:
-        found: dict[int, Node] = {}
-        for node in token.nodes:
-            expansions(node, found)
-        return found
-
-    def _merged(self, nodes: list[Node]) -> tuple[RawWord, ...]:
-        tokens = [token for node in nodes for token in self._tokens(node)[0]]
-        return self._assembled(tokens)[0]
-
-    def _text(self, node: Node) -> str:
-        return self._source[node.start_byte : node.end_byte]
 
 
 def _piped(before: Statement, after: Statement) -> Statement:
@@ -653,10 +327,11 @@ _ARITHMETIC_TESTS: Final = frozenset({"-eq", "-ne", "-lt", "-le", "-gt", "-ge"})
 _INTEGER: Final = re.compile(r"-?[0-9]+")
 
 
-def _test_risk(node: Node, source: str) -> str | None:
+def _test_risk(node: Node, source: str, depth: int = 0) -> str | None:
     """Return why `[[ ]]` can run what a word holds: it evaluates numbers and subscripts."""
+    expect(depth <= DEPTH_MAX, TOO_DEEP)
     for child in node.children:
-        if risk := _test_risk(child, source):
+        if risk := _test_risk(child, source, depth + 1):
             return risk
         text = source[child.start_byte : child.end_byte]
         if child.type == "test_operator" and text in ("-v", "-R"):
@@ -665,22 +340,17 @@ def _test_risk(node: Node, source: str) -> str | None:
             sides = [one for one in node.children if one.type != "test_operator"]
             texts = (source[one.start_byte : one.end_byte] for one in sides)
             if not all(map(_INTEGER.fullmatch, texts)):
-                return "Arithmetic runs what a variable in it holds."
+                return ARITHMETIC_RISK
     return None
 
 
-_COMMANDS: Final = frozenset({"command", "declaration_command", "unset_command"})
-_KEYWORDS: Final = frozenset(
-    {"declare", "export", "local", "readonly", "typeset", "unset", "unsetenv"}
-)
-_OPERATORS: Final = frozenset({"<", ">", ">>", ">|", "&>", "&>>", "<&", ">&", "<&-", ">&-", "<<<"})
 _STATEMENTS: Final[dict[str, Callable[[_Converter, Node], Statement]]] = {
     "c_style_for_statement": _Converter._c_for,
     "case_statement": _Converter._case,
     "command": _Converter._simple,
     "compound_statement": _Converter._block,
     "declaration_command": _Converter._simple,
-    "file_redirect": _Converter._lone_redirect,
+    "file_redirect": _Converter._simple,
     "for_statement": _Converter._for,
     "function_definition": _Converter._function,
     "if_statement": _Converter._if,

@@ -12,6 +12,7 @@ from typing import Final
 
 from ._shell_model import Word
 from ._shell_syntax import Piece, RawWord, decoded
+from ._shell_tree import NotUnderstood
 
 Lookup = Callable[[str], Word | None]
 
@@ -141,6 +142,8 @@ def _tilde(
 
 def _braces(pieces: tuple[Piece, ...]) -> list[tuple[Piece, ...]] | None:
     """Return the words that braces make, in bash's order; None: too many, or unclear."""
+    if any(not piece.quoted and piece.text and "$" in piece.text for piece in pieces):
+        raise NotUnderstood("A '$' beside braces may become an expansion.")
     marks: list[_Mark] = []
     unknown: list[Piece] = []
     for piece in pieces:
@@ -156,7 +159,8 @@ def _braces(pieces: tuple[Piece, ...]) -> list[tuple[Piece, ...]] | None:
         return None
     if unknown and len(words) > 1:
         return None  # which part belongs to which word is not worth the telling
-    return [_pieces(word, list(unknown)) for word in words]
+    # A word of nothing is no word, unless it is quoted.
+    return [_pieces(word, list(unknown)) for word in words if word]
 
 
 def _pieces(marks: list[_Mark], unknown: list[Piece]) -> tuple[Piece, ...]:

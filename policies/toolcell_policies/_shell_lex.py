@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from ._shell_syntax import Piece, RawWord
-from ._shell_tree import NotUnderstood
+from ._shell_tree import NotUnderstood, expect
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _BARE: Final = re.compile(r"[^\\'\"$`<>|&;() \t\n]+")
 _IN_QUOTES: Final = re.compile(r"[^\\\"$`]+")
 _IN_HEREDOC: Final = re.compile(r"[^\\$`]+")
+ARITHMETIC_RISK: Final = "Arithmetic runs what a variable in it holds."
 _CARRIED: Final = "A line is carried on in the middle of a name."
 _SPECIAL: Final = frozenset("0123456789@*#?-$!_")
 
@@ -220,7 +221,7 @@ class Lexer:
             pieces.append(Piece(quoted=quoted))
             return at + 2
         else:
-            pieces.append(Piece("$", quoted=True))
+            pieces.append(Piece("$", quoted=quoted))
             return at + 1
         return node.end_byte
 
@@ -238,13 +239,14 @@ class Lexer:
         text = self.source[node.start_byte : node.end_byte].removeprefix("$[").removesuffix("]")
         if _ARITHMETIC.fullmatch(text):
             names = tuple(dict.fromkeys(NAME.findall(text)))
-            risk = "Arithmetic runs what a variable in it holds." if names else None
+            risk = ARITHMETIC_RISK if names else None
             return [Piece(quoted=True, assigns=names, risk=risk)]
         risk = "Arithmetic with a subscript or a substitution can run what it holds."
         return [Piece(quoted=True, risk=risk), *self._bodies(node)]
 
-    def _bodies(self, node: Node) -> list[Piece]:
+    def _bodies(self, node: Node, depth: int = 0) -> list[Piece]:
         # Level 3 already: what is in it is still told, and still denied where it must be.
+        expect(depth <= DEPTH_MAX, "It is nested too deep.")
         found: dict[int, Node] = {}
         for child in node.children:
             expansions(child, found)
@@ -253,7 +255,7 @@ class Lexer:
             if one.type in ("command_substitution", "process_substitution"):
                 pieces.append(self._commands(one))
             elif one.type != "simple_expansion":
-                pieces.extend(self._bodies(one))
+                pieces.extend(self._bodies(one, depth + 1))
         return pieces
 
     def _backtick(

@@ -78,6 +78,8 @@ class Segment:
     reasons: tuple[Reason, ...]
     # It is given data in the text itself, by `<<` or `<<<`.
     heredoc: bool = False
+    # It writes, or speaks to a host, by a redirect: its words do not say so.
+    redirected: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

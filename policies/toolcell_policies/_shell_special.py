@@ -171,12 +171,12 @@ def _names(profile: Profile, words: tuple[Word, ...], at: Situation, reading: Re
 
 _ASSIGNED: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\+?=")
 _FLAGS: Final = {
-    "declare": re.compile(r"-[xgrapAul]+"),
+    "declare": re.compile(r"-[xgrapA]+"),
     "export": re.compile(r"-[p]+"),
-    "local": re.compile(r"-[xraAul]+"),
+    "local": re.compile(r"-[xraA]+"),
     "read": re.compile(r"-[rs]*[adinNptu]?|-[rs]*[nNtu][0-9.]+"),
     "readonly": re.compile(r"-[aAp]+"),
-    "typeset": re.compile(r"-[xgrapAul]+"),
+    "typeset": re.compile(r"-[xgrapA]+"),
     "unset": re.compile(r"-[v]"),
 }
 
@@ -361,6 +361,18 @@ def _within(word: Word, base: str | None) -> Word:
 # ---------------------------------------------------------------- git
 
 
+def _git_reader(profile: Profile, words: tuple[Word, ...], at: Situation, reading: Reading) -> None:
+    """Read git's commands that show: some also read files outside of a repository."""
+    operands = read_options(profile, words, reading)
+    # Any beginning of it will do that is not another's (gitcli(7)).
+    by_file = any(re.fullmatch(r"--no-i(n(d(ex?)?)?)?", word.text or "") for word in words)
+    for word in operands:
+        text = word.text
+        outside = text is not None and (text.startswith("/") or normal(text).startswith(".."))
+        if text is not None and (outside or by_file):
+            reading.reads_path(word, profile.name)
+
+
 def _git_refs(profile: Profile, words: tuple[Word, ...], at: Situation, reading: Reading) -> None:
     """Read `git branch` and `git tag`: with a name, they write."""
     operands = read_options(profile, words, reading)
@@ -520,6 +532,7 @@ SPECIALS: Final[Mapping[str, Callable[[Profile, tuple[Word, ...], Situation, Rea
     "dd": _dd,
     "find": _find,
     "git-config": _git_config,
+    "git-reader": _git_reader,
     "git-refs": _git_refs,
     "git-remote": _git_remote,
     "git-remote-verb": _git_remote_verb,

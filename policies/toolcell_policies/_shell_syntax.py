@@ -11,8 +11,12 @@ from typing import TypeAlias
 
 
 def encoded(text: str) -> str:
-    """Return a text with one character for each byte of its UTF-8."""
-    return text if text.isascii() else text.encode("utf-8", "surrogateescape").decode("latin-1")
+    """Return a text with one character for each byte of its UTF-8.
+
+    Raises:
+        UnicodeEncodeError: it holds surrogates, and is no text.
+    """
+    return text if text.isascii() else text.encode("utf-8").decode("latin-1")
 
 
 def decoded(text: str) -> str:

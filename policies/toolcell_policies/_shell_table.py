@@ -76,6 +76,8 @@ class Reading:
     options: list[tuple[str, Word | None]] = field(default_factory=list)
     # The folder that it changes to first.
     chdir: Word | None = None
+    # Whether a redirect writes or speaks to a host.
+    redirected: bool = False
     # Commands that it runs: their words and how they are run.
     commands: list[tuple[Word, ...]] = field(default_factory=list)
     # Shell text that it runs.

@@ -16,7 +16,11 @@ _SHELLS: Final = frozenset(
     {"ash", "bash", "csh", "dash", "fish", "ksh", "mksh", "rbash", "sh", "tcsh", "zsh"}
 )
 # Shells whose language is bash's, or near enough to say what runs.
-_READABLE_SHELLS: Final = frozenset({"ash", "bash", "dash", "ksh", "mksh", "sh", "zsh"})
+_READABLE_SHELLS: Final = frozenset({"ash", "bash", "dash", "ksh", "mksh", "sh"})
+# What these read otherwise: `$'\\''` ends elsewhere, `&>f x` runs `x`, `[[ a && b ]]` runs `b`.
+_ONLY_BASH: Final = re.compile(
+    r"""\$['"\[]|&>|\|&|<<<|[<>]\(|\[\[|(?<!\$)\(\(|\+=|\{[^\s{}]*(?:,|\.\.)|\b(?:declare|typeset|function)\b"""
+)
 # `sh -euo pipefail -c`: what changes nothing of what the text says.
 _SHELL_FLAGS: Final = re.compile(
     r"-[euxlvfo]*c[euxl]*|-[euxlv]+|-[eux]*o|--(?:login|norc|noprofile)"
@@ -191,6 +195,8 @@ def _shell(made: Unwrapped, name: str) -> None:
         made.reading.unclear(f"The language of {name} is not read here.")
     made.wrappers.append(f"{name} -c")
     made.text = words[at] if not words[at].glob else Word(text=None)
+    if name != "bash" and _ONLY_BASH.search(made.text.text or ""):
+        made.reading.unclear(f"{name} reads a part of its text in another way than bash.")
     made.argv = ()
 
 

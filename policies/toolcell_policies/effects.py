@@ -108,6 +108,11 @@ class _Judge:
         self._finder = RuleFinder(ground)
         self._gone = frozenset(one.path for one in effects if one.kind is None)
         self._created = frozenset(one.path for one in effects if one.before_kind is None)
+        self._packed = frozenset(
+            one.repository
+            for one in effects
+            if one.sort == "created" and one.repository is not None and one.path.endswith(".pack")
+        )
         self._links = {one.path: one.target for one in effects if one.target is not None}
         masked = (one.path for one in effects if one.masked and one.sort == "modified")
         self.dropped = dict.fromkeys(masked)
@@ -211,7 +216,7 @@ class _Judge:
             if rule.forbids("write"):
                 text = f"{told(effect)}: it is protected ({rule.category})"
                 self._refuse(effect, "path_sealed", text, rule)
-            elif not effect.is_same:
+            elif not (effect.is_same or effect.is_copy):
                 text = f"{told(effect)}: a person has to agree ({rule.category})"
                 self._ask(effect, text, rule)
 
@@ -234,6 +239,7 @@ class _Judge:
             is_git_name=_GIT_DIR in own,
             is_row=_GIT_INSIDE in own,
             is_gone=self._gone.__contains__,
+            is_packed=self._packed.__contains__,
         )
         if why is not None:
             rule = own.get(_GIT_DIR) or own.get(_GIT_INSIDE)

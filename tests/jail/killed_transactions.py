@@ -46,7 +46,13 @@ ENDING_S: Final = 60.0
 AIMS: Final = ("run", "planned", "committing", "applied", "handler", "committing")
 RECORDS: Final = ("planned", "committing", "applied")
 _CLI: Final = "import sys; from toolcell.cli import main; sys.exit(main())"
-_AUDIT: Final = ("audit.sqlite", "audit.sqlite-wal", "audit.sqlite-shm", "audit-runs")
+_AUDIT: Final = (
+    "audit.sqlite",
+    "audit.sqlite-wal",
+    "audit.sqlite-shm",
+    "audit-runs",
+    "grants.sqlite",
+)
 KEPT: Final = frozenset({*_AUDIT, "workspaces"})
 """What of the state folder stays, and in the workspace's own corner of it: what orders commits."""
 KEPT_CORNER: Final = frozenset({"lock", "generation"})

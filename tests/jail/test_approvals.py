@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import os
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from toolcell import Answer, CallContext, Executor
+from toolcell import Answer, CallContext, Decision, Executor
 from toolcell.approval import ApprovalRequest, unsafe_approve_all
 from toolcell.prepared import PLAN_LIFE_S, Plan
 
@@ -220,23 +221,32 @@ async def test_a_circle_of_calls_is_noticed_across_turns(place: Path) -> None:
 
 
 async def test_a_program_that_names_no_agent_may_repeat_itself(place: Path) -> None:
-    """A loop in a program is meant; it is told, and no more."""
+    """A loop in a program is meant; it is remarked, and no more."""
     async with executor(place, policy="coding") as box:
         ended = [await box.call("shell", {"command": "true"}) for _ in range(7)]
     assert all(one.success for one in ended)
-    assert "loop" in ended[-1].metadata
+    assert len({one.content for one in ended}) == 1
+    assert ["loop" in one.metadata for one in ended] == [False] * 2 + [True] * 5
 
 
 async def test_a_flood_of_questions_ends(place: Path) -> None:
     """Who is asked ten times in ten seconds says yes to the eleventh without reading."""
     person = Person(Answer.reject())
     async with executor(place, person) as box:
-        ended = [await box.call("write_file", write(f"f{number}")) for number in range(12)]
+        ended = [
+            await box.call("write_file", write(f"f{number}"), context=CallContext(session_id="s"))
+            for number in range(12)
+        ]
+        other = await box.call("write_file", WRITE, context=CallContext(session_id="t"))
     assert [kind(one) for one in ended] == ["approval_rejected"] * 10 + ["denied"] * 2
     assert codes(ended[-1])[-1] == "prompts_exhausted"
-    assert len(person.asked) == 10
+    assert kind(other) == "approval_rejected", "another session is asked for itself"
+    assert len(person.asked) == 11
     async with executor(place, unsafe_approve_all) as box:
-        many = [await box.call("write_file", write(f"g{number}")) for number in range(12)]
+        many = [
+            await box.call("write_file", write(f"g{number}"), context=CallContext(session_id="s"))
+            for number in range(12)
+        ]
     assert all(one.success for one in many), "who approves all reads nothing, and is not flooded"
 
 
@@ -414,6 +424,33 @@ async def test_a_ceiling_is_named_with_what_would_admit_the_call(place: Path) ->
     ]
     assert "build" in planning.error.remedy
     assert not (place / "ws" / "a").exists()
+
+
+@pytest.mark.parametrize("mode", ["explore", "plan", "build"])
+def test_what_is_shown_is_what_is_admitted(place: Path, mode: str) -> None:
+    """A model that is shown a tool which is then refused wastes a turn, and learns to distrust."""
+    box = executor(place, mode=mode)
+    arguments: dict[str, dict[str, Any]] = {
+        "read_file": {"path": "a"},
+        "search": {"pattern": "a"},
+        "write_file": WRITE,
+        "edit_file": {"path": "a", "old": "b", "new": "c"},
+        "shell": {"command": "true"},
+        "python": {"code": "1"},
+    }
+    shown: set[int] = set()
+    phases = (None, "investigating", "editing", "verifying")
+    for phase, kind_of_task, tier in itertools.product(
+        phases, (None, "edit", "test_only", "investigate"), (None, 0, 1, 2)
+    ):
+        context = CallContext(phase=phase, task_kind=kind_of_task, tier=tier)
+        names = {tool.name for tool in box.admitted(context)}
+        shown.add(len(names))
+        for tool in box.registry.list_tools():
+            found = box.check(tool.name, arguments.get(tool.name, {}), context=context)
+            assert isinstance(found, Decision)
+            assert (found.denied_by == "ceiling") is (tool.name not in names), (tool, context)
+    assert (len(shown) > 1) is (mode != "plan"), "what plans has the same tools everywhere"
 
 
 async def test_what_explores_writes_to_a_workspace_of_its_own(place: Path) -> None:

@@ -245,7 +245,7 @@ async def test_a_first_use_is_asked_once_where_it_was_remembered(place):
         other = CallContext(session_id="another")
         await box.call("write_file", {"path": "n.txt", "content": "x"}, context=other)
     assert len(asked) == 2
-    assert asked[0].remember_options == ("session",)
+    assert asked[0].remember_options == ("session", "project")
     assert '"n.txt"' in asked[0].text
 
 

@@ -225,7 +225,7 @@ def test_session_is_offered_for_a_first_use_and_not_asked_again(
     """Asked for each of a hundred writes, a person stops reading."""
     terminal = start(script=TWO_WRITES)
     shown = terminal.until(QUESTION)
-    assert "every later call of write_file in this session" in shown
+    assert "[s] and [p] also allow, later on: every call of write_file in " in shown
     assert "[s]" in terminal.until("stop:")
     terminal.types("s\n")
     assert terminal.ends() == 0

@@ -112,7 +112,11 @@ def test_the_jail_is_what_was_named(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         ({"isolation": "none"}, "level", "--isolation 'none' is not offered; choose one of: st"),
         ({"isolation": ""}, "level", "--isolation '' is not offered"),
-        ({"workspace_mode": "rw"}, "chosen_workspace_mode", "--workspace-mode 'rw' is not offered; choose"),
+        (
+            {"workspace_mode": "rw"},
+            "chosen_workspace_mode",
+            "--workspace-mode 'rw' is not offered; choose",
+        ),
         ({"waive": ("nets",)}, "waivers", "--waive: 'nets' is no guarantee"),
         ({"waive": ("tree_killed",)}, "waivers", "--waive: tree_killed is never waived"),
     ],
