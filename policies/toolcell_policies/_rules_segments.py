@@ -11,7 +11,8 @@ if TYPE_CHECKING:
 _NOT_UNDERSTOOD: Final = frozenset({"command_not_understood"})
 # What its words do not show, no rule allows by its words.
 _NOT_IN_ITS_WORDS: Final = frozenset({"interpreter", "runner", "unknown"})
-_UNKNOWN: Final = RuleSegment(argv=(None,), understood=False)
+# Any program, with any words.
+_UNKNOWN: Final = RuleSegment(argv=(None, None), understood=False)
 
 
 def rule_segments(

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Final
 
+from ._shell_git import GIT
 from ._shell_model import CommandKind, Word
 from ._shell_programs import read_awk, read_sed
-from ._shell_special import SPECIALS, Situation
+from ._shell_special import SPECIALS, Situation, Special
 from ._shell_table import Profile, Reading, read_operands, read_options
 from ._shell_wrappers import program_name
 from ._text import shown
@@ -99,5 +100,4 @@ def _ask(kind: CommandKind, name: str, reading: Reading) -> None:
     reading.doubt(kind, code, text.format(name))
 
 
-_Special = Callable[[Profile, tuple[Word, ...], Situation, Reading], None]
-_SPECIALS: Final[Mapping[str, _Special]] = {**SPECIALS, "awk": read_awk, "sed": read_sed}
+_SPECIALS: Final[Mapping[str, Special]] = {**SPECIALS, **GIT, "awk": read_awk, "sed": read_sed}

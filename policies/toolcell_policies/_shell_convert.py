@@ -8,8 +8,9 @@ knows is not understood.
 from __future__ import annotations
 
 import functools
+import itertools
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 from ._shell_lex import ARITHMETIC_RISK, DEPTH_MAX, NAME, SIMPLE, Lexer, expansions
@@ -72,9 +73,6 @@ class _Converter:
 
     def _substitution(self, node: Node) -> Piece:
         children = self._tokens.boundaries(node)
-        if children[0].type == "`":
-            inner = self._source[node.start_byte + 1 : node.end_byte - 1]
-            return self._nested(inner.replace("\\`", "`"))
         is_pipe = node.type == "process_substitution"
         return Piece(quoted=True, body=self._between(children), pipe=is_pipe)
 
@@ -112,9 +110,7 @@ class _Converter:
         return self.sequence(inside, first.end_byte, last.start_byte)
 
     def _statement(self, node: Node) -> Statement:
-        make = _STATEMENTS.get(node.type)
-        if make is None:
-            raise NotUnderstood(f"A {node.type.replace('_', ' ')} stands where none may.")
+        make = _STATEMENTS[node.type]
         self._depth += 1
         expect(self._depth <= DEPTH_MAX, TOO_DEEP)
         made = make(self, node)
@@ -148,7 +144,7 @@ class _Converter:
         stops = "<>|&;()\n" if name == "[" else ";\n"
         found = expansions(node, {})
         pieces = self._lexer.covered(node.start_byte, node.end_byte, found, stops)
-        risk = _test_risk(node, self._source) if name == "[[" else None
+        risk = (_test_risk if name == "[[" else _name_risk)(node, self._source)
         if risk is not None:
             pieces.append(Piece(quoted=True, risk=risk))
         return Expression(name, RawWord(self._text(node), tuple(pieces)))
@@ -325,6 +321,24 @@ def _onto(made: Statement, wrap: Callable[[Statement], Statement]) -> Statement:
 
 _ARITHMETIC_TESTS: Final = frozenset({"-eq", "-ne", "-lt", "-le", "-gt", "-ge"})
 _INTEGER: Final = re.compile(r"-?[0-9]+")
+_BINARY: Final = _ARITHMETIC_TESTS | {
+    "=",
+    "==",
+    "!=",
+    "<",
+    ">",
+    "-nt",
+    "-ot",
+    "-ef",
+    "-a",
+    "-o",
+    ")",
+}
+_BY_NAME: Final = "A test of a variable by its name can run what the name holds."
+_EXPANDED: Final = frozenset(
+    {"arithmetic_expansion", "command_substitution", "expansion", "process_substitution",
+     "simple_expansion"}
+)  # fmt: skip
 
 
 def _test_risk(node: Node, source: str, depth: int = 0) -> str | None:
@@ -335,13 +349,37 @@ def _test_risk(node: Node, source: str, depth: int = 0) -> str | None:
             return risk
         text = source[child.start_byte : child.end_byte]
         if child.type == "test_operator" and text in ("-v", "-R"):
-            return "A test of a variable by its name can run what the name holds."
+            return _BY_NAME
         if child.type == "test_operator" and text in _ARITHMETIC_TESTS:
             sides = [one for one in node.children if one.type != "test_operator"]
             texts = (source[one.start_byte : one.end_byte] for one in sides)
             if not all(map(_INTEGER.fullmatch, texts)):
                 return ARITHMETIC_RISK
     return None
+
+
+def _name_risk(node: Node, source: str) -> str | None:
+    """Return why `[ ]` can run what a word holds: `-v` takes a subscript, which is evaluated."""
+    text, at = "", node.children[0].end_byte
+    for found in _expanded(node, 0):
+        text += source[at : found.start_byte] + "$"
+        at = found.end_byte
+    text += source[at : node.children[-1].start_byte]
+    words = re.sub(r"[\"'\\\\]", "", text).split()
+    for word, after in itertools.pairwise(words):
+        could_be = word in ("-v", "-R") or (word.startswith("$") and after not in _BINARY)
+        if could_be and not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", after):
+            return _BY_NAME
+    return None
+
+
+def _expanded(node: Node, depth: int) -> Iterator[Node]:
+    expect(depth <= DEPTH_MAX, TOO_DEEP)
+    for child in node.children:
+        if child.type in _EXPANDED:
+            yield child
+        else:
+            yield from _expanded(child, depth + 1)
 
 
 _STATEMENTS: Final[dict[str, Callable[[_Converter, Node], Statement]]] = {

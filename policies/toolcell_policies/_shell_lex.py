@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from ._shell_syntax import Piece, RawWord
-from ._shell_tree import NotUnderstood, expect
+from ._shell_tree import MISREAD, NotUnderstood, expect
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ _EXPANSION: Final = re.compile(
     r"(?:(?::?[-+?]|##?|%%?|//?[#%]?|\^\^?|,,?)[^$`\"'\\{}\[]*|:[ 0-9-][0-9: -]*)?\}"
 )
 _ASSIGNING: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*):?=[^$`\"'\\{}\[]*\}")
-_ARITHMETIC: Final = re.compile(r"[\s0-9A-Za-z_+\-*/%<>=!&|^~?:(),$]*")
+_ARITHMETIC: Final = re.compile(r"(?:[\s0-9A-Za-z_+\-*/%<>=!&|^~?:(),]|\$(?=[A-Za-z0-9_]))*")
 
 
 class Lexer:
@@ -65,8 +65,6 @@ class Lexer:
         """
         source = self.source
         text = source[start:end]
-        if SIMPLE.fullmatch(text):
-            return RawWord(text, (Piece(text),))
         pieces: list[Piece] = []
         at = start
         while at < end:
@@ -83,8 +81,7 @@ class Lexer:
                 at = self._escape(at, end, pieces)
             elif char == "'":
                 close = source.find("'", at + 1, end)
-                if close < 0:
-                    raise NotUnderstood("A quote is not closed.")
+                expect(close >= 0)
                 pieces.append(Piece(source[at + 1 : close], quoted=True))
                 at = close + 1
             elif char == '"':
@@ -98,9 +95,8 @@ class Lexer:
                 pieces.append(self._commands(node))
                 at = node.end_byte
             else:
-                raise NotUnderstood("A word is not read the same way twice.")
-        if at != end:
-            raise NotUnderstood("A word is not read the same way twice.")
+                raise NotUnderstood(MISREAD)
+        expect(at == end)
         return RawWord(text, tuple(pieces))
 
     def heredoc(self, start: int, end: int, nodes: Mapping[int, Node]) -> RawWord:
@@ -143,8 +139,7 @@ class Lexer:
                 at += 2
             elif char == "'":
                 at = source.find("'", at + 1, end) + 1
-                if not at:
-                    raise NotUnderstood("A quote is not closed.")
+                expect(at)
             elif char == '"':
                 at = self._double(at + 1, end, nodes, pieces)
             elif char == "$":
@@ -156,14 +151,13 @@ class Lexer:
                 pieces.append(self._commands(node))
                 at = node.end_byte
             elif char in stops:
-                raise NotUnderstood("A test is not read the same way twice.")
+                raise NotUnderstood(MISREAD)
             else:
                 at += 1
         return [piece for piece in pieces if piece.text is None]
 
     def _escape(self, at: int, end: int, pieces: list[Piece]) -> int:
-        if at + 1 >= end:
-            raise NotUnderstood("A backslash stands at the end.")
+        expect(at + 1 < end)
         char = self.source[at + 1]
         if char != "\n":
             pieces.append(Piece(char, quoted=True))
@@ -172,7 +166,8 @@ class Lexer:
     def _double(self, at: int, end: int, nodes: Mapping[int, Node], pieces: list[Piece]) -> int:
         source = self.source
         pieces.append(Piece("", quoted=True))
-        while at < end:
+        while True:
+            expect(at < end)
             if found := _IN_QUOTES.match(source, at, end):
                 pieces.append(Piece(found[0], quoted=True))
                 at = found.end()
@@ -190,7 +185,6 @@ class Lexer:
                 at = self._dollar(at, end, nodes, pieces, quoted=True)
             else:
                 at = self._backtick(at, end, nodes, pieces, in_quotes=True)
-        raise NotUnderstood("A quote is not closed.")
 
     def _dollar(
         self, at: int, end: int, nodes: Mapping[int, Node], pieces: list[Piece], *, quoted: bool
@@ -236,7 +230,8 @@ class Lexer:
 
     def arithmetic(self, node: Node) -> list[Piece]:
         """Return the pieces of `$(( ))` or `(( ))`: numbers, or a risk."""
-        text = self.source[node.start_byte : node.end_byte].removeprefix("$[").removesuffix("]")
+        text = self.source[node.start_byte : node.end_byte]
+        text = text.removeprefix("$").removeprefix("[").removesuffix("]")
         if _ARITHMETIC.fullmatch(text):
             names = tuple(dict.fromkeys(NAME.findall(text)))
             risk = ARITHMETIC_RISK if names else None
@@ -250,6 +245,11 @@ class Lexer:
         found: dict[int, Node] = {}
         for child in node.children:
             expansions(child, found)
+        # The grammar does not read backticks everywhere.
+        expect(
+            "`" not in self.source[node.start_byte : node.end_byte],
+            "Backticks in an expansion are not understood.",
+        )
         pieces: list[Piece] = []
         for one in found.values():
             if one.type in ("command_substitution", "process_substitution"):
@@ -276,8 +276,7 @@ class Lexer:
                 now += 1
             inner.append(source[now])
             now += 1
-        if now >= end or (at in nodes and nodes[at].end_byte != now + 1):
-            raise NotUnderstood("A backtick is not read the same way twice.")
+        expect(now < end and (at not in nodes or nodes[at].end_byte == now + 1))
         pieces.append(self._nested("".join(inner)))
         return now + 1
 
@@ -302,9 +301,8 @@ class Lexer:
         return at + 1
 
     def _node(self, at: int, nodes: Mapping[int, Node], kind: str) -> Node:
-        node = nodes.get(at)
-        if node is None or node.type != kind:
-            raise NotUnderstood("An expansion is not read the same way twice.")
+        node = nodes[at]
+        expect(node.type == kind)
         return node
 
 
@@ -350,8 +348,7 @@ def expansions(node: Node, found: dict[int, Node], depth: int = 0) -> dict[int, 
     if node.type in _EXPANSIONS:
         found[node.start_byte] = node
     elif node.child_count:
-        if depth > DEPTH_MAX:
-            raise NotUnderstood("It is nested too deep.")
+        expect(depth <= DEPTH_MAX, "It is nested too deep.")
         for child in node.children:
             expansions(child, found, depth + 1)
     return found

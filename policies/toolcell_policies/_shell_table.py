@@ -26,7 +26,7 @@ _KEYS: Final = frozenset(
     {*ROLES, "kind", "operands", "lax", "default", "touches", "subcommands", "harmless", "special",
      "rest"}
 )  # fmt: skip
-_OPERAND_ROLES: Final = frozenset({"read", "write", "text", "source", "program", "none"})
+_OPERAND_ROLES: Final = frozenset({"read", "write", "text", "source", "program"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +76,6 @@ class Reading:
     options: list[tuple[str, Word | None]] = field(default_factory=list)
     # The folder that it changes to first.
     chdir: Word | None = None
-    # Whether a redirect writes or speaks to a host.
-    redirected: bool = False
     # Commands that it runs: their words and how they are run.
     commands: list[tuple[Word, ...]] = field(default_factory=list)
     # Shell text that it runs.
@@ -259,9 +257,7 @@ def read_operands(profile: Profile, operands: Sequence[Word], reading: Reading) 
         role = roles[min(at, len(roles) - 1)]
         if role == "source":
             role = "write" if at == last and last else "read"
-        if role == "none":
-            reading.unclear(f"{profile.name} is given a word that is not known here.")
-        elif role == "write":
+        if role == "write":
             reading.writes_path(word, profile.name)
         elif role == "read":
             reading.reads_path(word, profile.name)

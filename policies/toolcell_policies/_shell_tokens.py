@@ -95,7 +95,8 @@ class Tokens:
                     expect(not start or source[start - 1] in _ENDS)
                     expect(end == len(source) or source[end] in _ENDS)
         expect(not children or children[0].start_byte == node.start_byte)
-        expect(not children or children[-1].end_byte == node.end_byte)
+        if children:  # a clause may take the end of its line along
+            expect(SPACE.fullmatch(source, children[-1].end_byte, node.end_byte))
         return children
 
     def comment(self, node: Node) -> None:
@@ -175,11 +176,13 @@ class Tokens:
         written = self.text(begun)
         delimiter = re.sub(r"[\\'\"]", "", written)
         expect(_DELIMITER.fullmatch(delimiter) and written.strip("'\"\\") == delimiter, _HEREDOC)
-        lines = source[body.start_byte : ended.end_byte].split("\n")
+        first = source.rfind("\n", 0, body.start_byte) + 1
+        lines = source[first : ended.end_byte].split("\n")
         lines = [line.lstrip("\t") for line in lines] if "<<-" in parts else lines
         expect(lines[-1] == delimiter and delimiter not in lines[:-1], _HEREDOC)
+        expect(not source[first : body.start_byte].strip("\t") and first > begun.end_byte, _HEREDOC)
         expect(source[ended.end_byte : ended.end_byte + 1] in ("", "\n"), _HEREDOC)
-        expect(source[begun.end_byte] in _ENDS and source[body.start_byte - 1] == "\n", _HEREDOC)
+        expect(source[begun.end_byte] in _ENDS, _HEREDOC)
         tokens = [Token("<<", node.start_byte, begun.end_byte)]
         tails: list[Node] = []
         at = begun.end_byte
@@ -195,7 +198,7 @@ class Tokens:
                 expect(BLANK.fullmatch(source, at, child.start_byte))
                 tails.append(child)
             at = child.end_byte
-        expect(BLANK.fullmatch(source, at, body.start_byte - 1), _HEREDOC)
+        expect(BLANK.fullmatch(source, at, first - 1), _HEREDOC)
         kind = "data" if written == delimiter else "quoted data"
         return [*tokens, Token(kind, body.start_byte, ended.start_byte, (body,))], tails
 

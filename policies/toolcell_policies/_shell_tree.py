@@ -91,10 +91,7 @@ def _language() -> Language:
 
 def _where(root: Node, source: bytes) -> str:
     node = root
-    while not (node.is_error or node.is_missing):
-        broken = [child for child in node.children if child.has_error or child.is_missing]
-        if not broken:
-            break
+    while broken := [child for child in node.children if child.has_error or child.is_missing]:
         node = broken[0]
     line = source.count(b"\n", 0, node.start_byte) + 1
     return f"Its grammar is not understood in line {line}."

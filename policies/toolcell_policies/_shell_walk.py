@@ -7,49 +7,25 @@ ways, both are carried; what is set in a branch or a loop is unknown after it.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence as Words
-from dataclasses import dataclass, field, replace
-from typing import Final
-
-from ._shell_commands import read_command
-from ._shell_convert import NESTING_MAX, read_syntax
-from ._shell_expand import expand, expand_value
-from ._shell_model import KIND_LEVELS, SEGMENTS_MAX, CommandKind, Operand, Segment, Word
-from ._shell_places import (
-    START,
-    Folders,
-    is_disk,
-    is_nothing,
-    is_socket,
-    operands_of,
-    united,
-)
-from ._shell_special import Situation, critical, moved
+from ._shell_judge import Judge, Outcome
+from ._shell_model import CommandKind, Word
+from ._shell_places import START, Folders, united
 from ._shell_syntax import (
     AndOr,
     Block,
     Case,
-    Expression,
     Function,
     If,
     Loop,
     Not,
-    Piece,
     Pipeline,
-    RawWord,
-    Redirect,
     Sequence,
     Simple,
     Statement,
     decoded,
 )
-from ._shell_table import Reading, Table, default_table
-from ._shell_tree import TEXT_BYTES_MAX, NotUnderstood
-from ._shell_wrappers import Unwrapped, unwrap
+from ._shell_table import Reading
 from ._text import shown
-from .decision import Reason
-
 
 
 class Walk(Judge):
@@ -115,7 +91,9 @@ class Walk(Judge):
                     self._apart(Sequence(((stage, False),)), at)
                 return at, at
             case Block(body, redirects, is_subshell):
-                self._redirects_alone(redirects, at)
+                draft = self._draft("redirects", at)
+                self._redirects(redirects, draft)
+                self._emit_found(draft)
                 if is_subshell:
                     self._apart(body, at)
                     return at, at
@@ -125,27 +103,22 @@ class Walk(Judge):
             case Loop():
                 return self._loop(statement, at)
             case Case(words, bodies):
-                reading = Reading()
+                draft = self._draft("case", at)
                 for word in words:
-                    self._pieces(word.pieces, reading, at)
-                self._note(reading, at, "case")
+                    self._pieces(word.pieces, draft.own, at)
+                self._emit_found(draft)
                 after = at
                 for body in bodies:
                     after = united(after, united(*self._maybe(body, at)))
                 return after, after
             case Function(name, source, body):
                 return self._function(name, source, body, at)
-            case Expression(name, word):
-                reading = Reading()
-                self._pieces(word.pieces, reading, at)
-                self._emit(
-                    word.source,
-                    (Word(text=name),) if name != "((" else (),
-                    name if name != "((" else None,
-                    reading,
-                    at,
-                )
-                return at, at
+        draft = self._draft(statement.word.source, at)
+        self._pieces(statement.word.pieces, draft.own, at)
+        if statement.name != "((":
+            draft.argv, draft.executable = (Word(text=statement.name),), statement.name
+        self._emit(draft)
+        return at, at
 
     def _if(
         self,
@@ -164,12 +137,12 @@ class Walk(Judge):
         return after, after
 
     def _loop(self, loop: Loop, at: Folders) -> Outcome:
-        reading = Reading()
+        draft = self._draft(loop.variable or "", at)
         values: list[Word] = []
         for word in loop.words:
-            self._pieces(word.pieces, reading, at)
+            self._pieces(word.pieces, draft.own, at)
             values += self._expanded(word)
-        self._note(reading, at, loop.variable or "loop")
+        self._emit_found(draft)
         value = values[0] if len(values) == 1 else None
         counted, assigned, moved_before = len(self.segments), len(self._assigned), self._moves
         state = self._state.copy()
@@ -205,12 +178,11 @@ class Walk(Judge):
         self._state = kept
         self._state.forget(self._assigned)
         self._state.functions.add(name)
-        reading = Reading()
-        reading.doubt(
+        draft = self._draft(source, at)
+        draft.own.doubt(
             CommandKind.UNKNOWN,
             "command_redefines",
             f"A function {shown(decoded(name))} is defined: what it is given is not known here.",
         )
-        self._emit(source, (), None, reading, at)
+        self._emit(draft)
         return at, at
-

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
+from ._shell_base import OverCap
 from ._shell_convert import read_syntax
 from ._shell_model import (
     SEGMENTS_MAX,
@@ -26,7 +27,7 @@ from ._shell_model import (
 )
 from ._shell_syntax import Sequence, Simple
 from ._shell_tree import TEXT_BYTES_MAX, NotUnderstood
-from ._shell_walk import OverCap, Walk
+from ._shell_walk import Walk
 
 __all__ = [
     "SEGMENTS_MAX",

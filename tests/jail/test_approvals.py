@@ -44,12 +44,21 @@ def executor(place: Path, approver: Any = None, **options: Any) -> Executor:
     return Executor(workspace=place / "ws", state_dir=place / "state", **options)
 
 
+def error_of(result: Any) -> Any:
+    """The failure; what it has besides its kind is for the test to know."""
+    return result.error
+
+
+def denied_by(result: Any) -> str | None:
+    return None if result.decision is None else result.decision.denied_by
+
+
 def codes(result: Any) -> list[str]:
     return [reason.code for reason in result.decision.reasons]
 
 
 def objections(result: Any) -> list[str]:
-    return [reason.code for reason in result.error.reasons]
+    return [reason.code for reason in error_of(result).reasons]
 
 
 def kind(result: Any) -> str | None:
@@ -87,7 +96,7 @@ async def test_a_first_use_is_remembered_for_the_scope_that_was_said(place: Path
         {"mode": "build"},
     ],
 )
-async def test_a_grant_is_for_the_agent_that_got_it(place: Path, other: dict[str, str]) -> None:
+async def test_a_grant_is_for_the_agent_that_got_it(place: Path, other: dict[str, Any]) -> None:
     """A yes to one agent is not a yes to the next; a mode that is no wider changes nothing."""
     person = Person(Answer.remember("project"))
     async with executor(place, person) as box:
@@ -172,7 +181,7 @@ async def test_a_no_is_remembered_until_the_executor_ends(place: Path) -> None:
         other = await box.call("write_file", write("b"))
     assert [kind(one) for one in (first, again, other)] == ["approval_rejected"] * 2 + [None]
     assert len(person.asked) == 2
-    assert "not this one" in again.error.message
+    assert "not this one" in error_of(again).message
 
 
 async def test_a_damaged_store_is_empty_so_it_asks(place: Path) -> None:
@@ -278,7 +287,7 @@ async def test_a_plan_is_answered_once_and_by_another_process_as_well(place: Pat
     async with executor(place) as box:
         assert objections(await box.resume(carried(plan), Answer.once())) == ["plan_spent"]
         no = await box.resume(carried(await prepared(box)), Answer.reject("no"))
-    assert (kind(no), no.error.why) == ("approval_rejected", "no")
+    assert (kind(no), error_of(no).why) == ("approval_rejected", "no")
 
 
 @pytest.mark.parametrize(
@@ -396,9 +405,9 @@ async def test_with_nobody_to_ask_the_answer_is_there_at_once(place: Path) -> No
             direct = await box.call("python", {"code": "1"}, workspace_mode="direct")
             inside = await box.call("python", {"code": "1"})
     assert kind(result) == "approval_unavailable"
-    assert "approver" in result.error.remedy
-    assert 'policy "coding"' in result.error.remedy
-    assert (kind(direct), direct.decision.denied_by) == ("denied", "nobody")
+    assert "approver" in error_of(result).remedy
+    assert 'policy "coding"' in error_of(result).remedy
+    assert (kind(direct), denied_by(direct)) == ("denied", "nobody")
     assert inside.success
 
 
@@ -417,12 +426,12 @@ async def test_a_ceiling_is_named_with_what_would_admit_the_call(place: Path) ->
         tier = await box.call("python", {"code": "1"}, context=CallContext(tier=1))
     assert reading.success
     assert [kind(one) for one in (planning, phase, tier)] == ["not_admitted"] * 3
-    assert [one.error.layers for one in (planning, phase, tier)] == [
+    assert [error_of(one).layers for one in (planning, phase, tier)] == [
         ("mode",),
         ("phase",),
         ("tier",),
     ]
-    assert "build" in planning.error.remedy
+    assert "build" in error_of(planning).remedy
     assert not (place / "ws" / "a").exists()
 
 
@@ -461,7 +470,7 @@ async def test_what_explores_writes_to_a_workspace_of_its_own(place: Path) -> No
         real = await box.call("shell", {"command": "ls"}, workspace_mode="transaction")
     assert (result.success, result.stdout.text() if result.stdout else "") == (True, "made\n")
     assert os.listdir(place / "ws") == ["kept"]
-    assert (kind(real), real.error.layers) == ("not_admitted", ("mode",))
+    assert (kind(real), error_of(real).layers) == ("not_admitted", ("mode",))
 
 
 @pytest.mark.parametrize(

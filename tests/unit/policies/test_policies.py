@@ -334,18 +334,16 @@ def test_a_policy_has_another_epoch_when_anything_in_it_changes() -> None:
     """What was agreed to under one policy must not hold under another."""
     epochs = {policy.epoch for policy in POLICIES.values()}
     base = Policy(name="standard")
-    changed = {
-        dataclasses.replace(base, **{name: value}).epoch
-        for name, value in {
-            "name": "mine",
-            "trust_the_jail": True,
-            "has_people": False,
-            "quiet_level": 0,
-            "mode": Mode.PLAN,
-            "max_cost": CostTier.LOW,
-            "max_tier": 2,
-        }.items()
+    others: dict[str, Any] = {
+        "name": "mine",
+        "trust_the_jail": True,
+        "has_people": False,
+        "quiet_level": 0,
+        "mode": Mode.PLAN,
+        "max_cost": CostTier.LOW,
+        "max_tier": 2,
     }
+    changed = {dataclasses.replace(base, **{name: one}).epoch for name, one in others.items()}
     assert len(epochs) == 4
     assert len(changed) == 7
     assert base.epoch == POLICIES["standard"].epoch

@@ -176,6 +176,12 @@ def test_after_a_folder_that_may_not_exist_both_places_are_told() -> None:
         ("x=a:~/b; ls $x", ["ls", "a:/home/user/b"]),
         ("x='a':~/b; ls $x", ["ls", None]),
         ("x=; ls $x", ["ls", None]),
+        ("x=é; ls a\"$x\"", ["ls", "aé"]),
+        ("ls {a,b}{1..1000}", ["ls", None]),
+        ("readonly x=a; ls $x", ["ls", None]),
+        ("x=a; declare \"x=$y\"; ls $x", ["ls", None]),
+        ("x=a; declare $y; ls $x", ["ls", None]),
+        ("true && export LC_X=a; sh -c 'ls $LC_X'", ["ls", None]),
         ("x=a; x+=b; ls $x", ["ls", None]),
         ("x[0]=a; ls $x", ["ls", None]),
         ("x=(a b); ls $x", ["ls", None]),
@@ -305,7 +311,7 @@ def test_a_text_made_to_take_long_is_given_up_on(unit: str) -> None:
     ("opens", "closes"),
     [("(", ")"), ("$(", ")"), ("{ ", "; }"), ('"$(', ')"'), ("if true; then ", "; fi"),
      ("! ", ""), ("${x:-", "}"), ("ls <(", ")"), ("f() { ", "; }"), ("eval ", ""),
-     ("for x in a; do cd b; ", "; done"), ("find -exec ", " ;"), ("true && ", "")],
+     ("for x in a; do cd b; ", "; done"), ("find -exec ", " \\;"), ("true && ", "")],
 )  # fmt: skip
 def test_what_is_nested_deep_is_read_or_given_up_on(opens: str, closes: str, deep: int) -> None:
     """A recursion without a floor ends the process, not the parse."""

@@ -95,7 +95,7 @@ async def test_what_was_offered_can_be_remembered() -> None:
         (Answer.remember("session"), ()),
         (Answer("remember", scope="project"), ("session",)),
         (Answer("remember", scope=None), ("session",)),
-        (Answer("remember", scope="SESSION"), ("session",)),
+        (Answer("remember", scope="SESSION"), ("session",)),  # type: ignore[arg-type]  # nonsense
     ],
 )
 async def test_to_remember_what_was_not_offered_is_no_yes(
