@@ -35,6 +35,16 @@ class CommandFacts:
     programs: tuple[Program | None, ...]
     """Of each segment; None where none is found."""
 
+    def reads(self) -> tuple[tuple[str, bool], ...]:
+        """Each path that it reads, absolute, and whether it is a pattern."""
+        found = (
+            (os.path.join(self.cwd, operand.path), operand.glob)
+            for segment in self.command.segments
+            for operand in segment.reads
+            if operand.path is not None
+        )
+        return tuple(dict.fromkeys(one for one in found if not _is_the_jails_own(one[0])))
+
     @property
     def replaceable(self) -> tuple[tuple[str, str], ...]:
         """Each program that a tool could replace, and what it is now."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from toolcell._choices import Choices
 from toolcell._command_facts import CommandFacts, command_facts
 from toolcell._executables import Programs
+from toolcell._exposed import exposed
 from toolcell._protected import Protected
 from toolcell._visible import shown_call, visible
 from toolcell.approval import ApprovalRequest
@@ -230,6 +231,7 @@ class Planner:
             paths=paths,
             command=None if command is None else command.command,
             command_paths=() if command is None else command.paths,
+            exposed=self._exposed(command, ready),
             rule_call=self._rule_call(tool, arguments, paths, command),
             network=self._choices.network.kind,
             waived=self._choices.waive,
@@ -253,6 +255,18 @@ class Planner:
     def workspace_mode(self, tool: Tool) -> WorkspaceMode:
         """The workspace that a call of this tool gets where nobody asks for another."""
         return self._ready(tool, None, self._mode)
+
+    def _exposed(self, command: CommandFacts | None, mode: WorkspaceMode) -> str | None:
+        """What secret a command's words may come by, where words decide and nothing is hidden."""
+        if command is None or mode != "direct" or not self._policy.trust_the_jail:
+            return None
+        known = self._protected
+
+        def is_secret(path: str) -> bool:
+            rules = known.rules.match(path, role="read", homes=known.homes)
+            return any(rule.forbids("read") for rule in rules)
+
+        return exposed(command.reads(), is_secret)
 
     def admits(self, tool: Tool, context: CallContext) -> bool:
         """Whether the ceilings leave a tool in: the pass that `decide()` asks, of no call yet."""

@@ -9,12 +9,11 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import hmac
+import json
 import os
 import time
 from collections.abc import Mapping
 from typing import Any, Final
-
-import orjson
 
 from toolcell.calls import CallContext, ToolCall
 from toolcell.planning import Planned
@@ -111,8 +110,8 @@ class Plan:
 
     def _seal(self, key: bytes) -> str:
         said = _plain(dataclasses.asdict(dataclasses.replace(self, seal="")))
-        text = orjson.dumps(said, option=orjson.OPT_SORT_KEYS)
-        return hmac.new(key, _DOMAIN + text, hashlib.sha256).hexdigest()
+        text = json.dumps(said, sort_keys=True, separators=(",", ":"))
+        return hmac.new(key, _DOMAIN + text.encode(), hashlib.sha256).hexdigest()
 
 
 def _plain(said: dict[str, Any]) -> dict[str, Any]:

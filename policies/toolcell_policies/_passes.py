@@ -342,6 +342,11 @@ def command_words(facts: Facts) -> Finding:
     reasons = tuple(dict.fromkeys(one for segment in opaque for one in segment.reasons))
     if opaque:
         return Finding(forced=LEVEL_ALWAYS, reasons=reasons)
+    if facts.exposed is not None:
+        text = (
+            f"the command may read {shown(facts.exposed)}, and nothing is hidden in this workspace"
+        )
+        return _forced("command_reads_secret", text)
     if facts.workspace_mode == "direct" and any(
         operand.glob or operand.path is None
         for segment in command.segments

@@ -67,6 +67,8 @@ class Facts:
     # What the command's words name as files, judged by the same list. Where they lie is no
     # objection: a jail shows its own /tmp, and what it does not show is not there.
     command_paths: tuple[PathVerdict, ...] = ()
+    # A secret that the command's words may come by, where nothing is hidden from it.
+    exposed: str | None = None
     # The call as the rules see it; None where there are no rules.
     rule_call: RuleCall | None = None
 

@@ -480,3 +480,34 @@ def test_a_context_with_a_word_that_is_none_is_not_made(wrong: dict[str, Any]) -
     """A ceiling that was misspelt must not become no ceiling."""
     with pytest.raises(ValueError, match=next(iter(wrong))):
         CallContext(**wrong)
+
+
+@pytest.mark.parametrize(
+    ("command", "level"),
+    [
+        ("cat *.txt", 0),
+        ("grep -rn x src", 0),
+        ("cat .e*", 3),
+        ("cat .en?", 3),
+        ("cat s*/.e*", 0),
+        ("grep -r x .", 3),
+        ("cat deep/*", 3),
+        ("ls deep", 3),
+    ],
+)
+def test_a_pattern_or_a_folder_does_not_read_a_secret_unasked(
+    place: Path, command: str, level: int
+) -> None:
+    """Where nothing is hidden, `cat .e*` is `cat .env` in other words."""
+    ws = place / "ws"
+    for folder in ("src", "deep/er"):
+        (ws / folder).mkdir(parents=True)
+    for name in ("a.txt", ".env", ".env.example", "src/.eslintrc", "src/a.py", "deep/er/id_rsa"):
+        (ws / name).write_text("x")
+    box = executor(place, policy="coding")
+    found = box.check("shell", {"command": command}, workspace_mode="direct")
+    assert isinstance(found, Decision)
+    assert found.level == level, found
+    hidden = box.check("shell", {"command": command})
+    assert isinstance(hidden, Decision)
+    assert hidden.level == 1, "where it is hidden there is nothing to read"

@@ -371,7 +371,7 @@ PLAIN = st.lists(
 ).map("\n".join)  # fmt: skip
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300, deadline=None, database=None)
 @given(st.one_of(SOUP, st.text(max_size=60)))
 @example("\ud800")
 @example("{a")
@@ -386,7 +386,7 @@ def test_any_text_has_an_answer(text: str) -> None:
         assert segment.kinds
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150, deadline=None, database=None)
 @given(before=PLAIN, after=st.one_of(PLAIN, SOUP))
 def test_a_command_more_never_makes_it_less(before: str, after: str) -> None:
     """Otherwise a suffix would buy what the command alone is asked about."""
@@ -405,7 +405,7 @@ def as_ansi(text: str) -> str:
     return "$'" + "".join(f"\\x{byte:02x}" for byte in text.encode()) + "'"
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150, deadline=None, database=None)
 @given(
     st.text(
         st.one_of(
