@@ -38,7 +38,6 @@ from .coding_session import (
     SECRETS,
     SESSION,
     SHOWN,
-    UNTOLD,
     Step,
     git,
     project_at,
@@ -119,7 +118,7 @@ def of_corpus() -> list[str]:
 def joined(texts: Sequence[str], *, many: int) -> Iterator[str]:
     """Commands of which each starts so many, each by a shell of its own."""
     for at in range(0, len(texts), many):
-        lines = (f"timeout -k 1 1 bash -c {shlex.quote(text)}" for text in texts[at : at + many])
+        lines = (f"timeout -k 1 0.5 bash -c {shlex.quote(text)}" for text in texts[at : at + many])
         yield "\n".join([*lines, "true"])
 
 
@@ -156,7 +155,7 @@ async def test_an_hour_of_work_asks_once_about_what_a_person_wants_to_be_asked_a
         for command in joined(benign, many=8):
             result = await box.call("shell", {"command": command}, context=AGENT)
             assert ending(result) == "nothing", (command, result.content)
-        assert (place / "ws" / "src" / "new.py").exists()
+        assert (place / "ws" / "b.txt").exists()
         assert person.heard == []
         last = await box.call("shell", {"command": THROWN_AWAY}, context=AGENT)
     assert person.heard == [
@@ -339,7 +338,7 @@ def said(result: Any) -> bytes:
 
 LIMITS: Final = Limits(
     wall_s=10,
-    cpu_s=2,
+    cpu_s=1,
     memory_bytes=256 << 20,
     processes=64,
     disk_bytes=64 << 20,
@@ -449,7 +448,7 @@ async def test_where_the_jail_is_not_enough_harm_is_asked_about_by_its_words(tra
             elif found.outcome is Outcome.ASK and found.level < 3:
                 assert found.level == 2, text
                 first_use.add(text)
-    assert allowed == {*HARMLESS, *UNTOLD}
+    assert allowed == HARMLESS.keys()
     assert {text for text in first_use if text not in by_words} == FIRST_USE
     # The corpus has writers among the hostile ones, that name what they write.
     assert {by_words[text] for text in first_use if text in by_words} == {2}
