@@ -18,25 +18,26 @@ def exposed(read: Iterable[tuple[str, bool]], is_secret: Callable[[str], bool]) 
     """A name that may be read and is secret, or why that cannot be told; None where there is none.
 
     `read` is each path, and whether it is a pattern, as bash matches it: a leading dot only by a
-    dot. A folder stands for all below it: whether a command goes down is not known here.
+    dot. A folder stands for all below it: whether a command goes down is not known here. A plain
+    name is judged as such by the list, and not once more here.
     """
-    seen = 0
-    for path in _named(read):
-        for found in itertools.chain((path,), _below(path)):
-            seen += 1
-            if seen > LOOKED_AT_MAX:
-                return f"one of more than {LOOKED_AT_MAX:,} names"
-            if is_secret(found):
-                return found
+    reached = itertools.chain.from_iterable(_reached(*one) for one in read)
+    for number, found in enumerate(reached):
+        if number >= LOOKED_AT_MAX:
+            return f"one of more than {LOOKED_AT_MAX:,} names"
+        if is_secret(found):
+            return found
     return None
 
 
-def _named(read: Iterable[tuple[str, bool]]) -> Iterator[str]:
-    for path, is_pattern in read:
-        try:
-            yield from glob.iglob(path) if is_pattern else (path,)
-        except (OSError, ValueError):
-            yield path
+def _reached(path: str, is_pattern: bool) -> Iterator[str]:
+    """What a pattern fits, and what lies below that; of a plain name only the latter."""
+    if not is_pattern:
+        yield from _below(path)
+        return
+    for found in glob.iglob(path):
+        yield found
+        yield from _below(found)
 
 
 def _below(folder: str) -> Iterator[str]:
