@@ -8,6 +8,7 @@
     other      folder             modified, and each name below it deleted
     anything   anything else      modified, unless it is the same
     anything   nothing            created
+    whiteout   nothing            a conflict: somebody removed it first
 
 A name that the mask layer hid is never merged: the call saw nothing there. So what it made in its
 place counts as opaque, and is not compared with what is there, lest the answer tell of it.
@@ -211,8 +212,9 @@ class Walk:
                 self._left(one, layer_fd, found, before, seen_fd)
             elif before is not None:
                 self._deleted(one, before)
-            elif layer_fd is None:
-                # It was listed, and is gone.
+            elif layer_fd is None or not one.parent.hides:
+                # It was listed, and is gone; or the call removed what somebody had removed by then,
+                # and of two that take one thing away only one has it.
                 self._conflicts.add(one.path)
         finally:
             if seen_fd is not None:
@@ -302,6 +304,9 @@ class Walk:
         changed = _differs(change, times=True)
         if changed:
             self._changes[one.path] = change
+        elif change.before is not None and self._is_young(change.before):
+            # Two calls have written the same in one tick of the clock: either would undo the other.
+            self._conflicts.add(one.path)
         if after.links > 1:
             self._linked.setdefault(after.inode, []).append(Linked(change, changed))
         # Only files and folders can bear the mark; a link that was copied up keeps its old time.
@@ -353,9 +358,13 @@ class Walk:
             return replace(entry, mode=self._modes[entry.inode])
         return entry
 
+    def _is_young(self, before: Entry) -> bool:
+        """Whether somebody may have changed it since the mount."""
+        return before.ctime_ns >= self._threshold_ns
+
     def _find_conflicts(self) -> None:
         for change in self._changes.values():
-            if change.before is not None and change.before.ctime_ns >= self._threshold_ns:
+            if change.before is not None and self._is_young(change.before):
                 self._conflicts.add(change.path)
         if self._uprooted:
             gone = removed_by_others(self._uprooted, self._changes.values(), self._linked)

@@ -884,15 +884,42 @@ def test_what_others_changed_elsewhere_is_none(mounted, workspace):
     assert told(found) == ["~edited", "+folder/new", "-folder/x", "-gone", "+made"]
 
 
-def test_what_both_removed_is_no_change(mounted, workspace):
-    """Otherwise agreeing with somebody would be a conflict with them."""
-    fill(workspace, a="a", b="b")
+def test_of_two_that_take_one_thing_away_only_one_has_it(mounted, workspace):
+    """Otherwise two workers take the same job from a queue, and each is told that it is theirs."""
+    fill(workspace, a="a", b="b", folder__x="x", renamed="r")
     call = mounted()
-    call.shell("rm a b")
+    call.shell("rm a b; rm -r folder; mv renamed mine; touch made; rm made; mkdir m; rmdir m")
     (workspace / "a").unlink()
+    (workspace / "folder" / "x").unlink()
+    (workspace / "folder").rmdir()
+    (workspace / "renamed").rename(workspace / "theirs")
     found = call.changes()
-    assert_plain(found)
-    assert told(found) == ["-b"]
+    assert told(found) == ["-b", "+mine"]
+    assert found.conflicts == ("a", "folder", "mine", "renamed")
+
+
+def test_the_same_written_by_two_in_one_tick_of_the_clock_is_a_conflict(mounted, workspace):
+    """Otherwise two calls count one: equal bytes and equal times hide that both have written."""
+    fill(workspace, counter="0", log="l", old="o")
+    (workspace / "link").symlink_to("0")
+    call = mounted()
+    call.python(
+        """
+        for name, text in (("counter", "1"), ("made", "m"), ("old", "o")):
+            open(name, "w").write(text); os.utime(name, ns=(7, 7))
+        os.chmod("log", 0o600); os.utime("log", ns=(7, 7))
+        os.unlink("link"); os.symlink("1", "link"); os.utime("link", ns=(7, 7), follow_symlinks=False)
+        """
+    )
+    fill(workspace, counter="1", made="m")
+    os.chmod(workspace / "log", 0o600)
+    (workspace / "link").unlink()
+    (workspace / "link").symlink_to("1")
+    for name in ("counter", "made", "log", "link"):
+        os.utime(workspace / name, ns=(7, 7), follow_symlinks=False)
+    found = call.changes()
+    assert told(found) == ["~old"], "the control: each of the others seems to be unchanged"
+    assert found.conflicts == ("counter", "link", "log", "made")
 
 
 def test_what_only_was_there_before_the_mount_is_no_conflict(mounted, workspace):
