@@ -7,6 +7,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Any
 
 from toolcell_policies.vocabulary import TIER_NEVER, Mode, Phase, TaskKind
 
@@ -74,3 +75,29 @@ class CallContext:
             object.__setattr__(self, name, kind(value))
         if self.tier is not None and self.tier not in range(TIER_NEVER + 1):
             raise ValueError(f"tier is 0 to {TIER_NEVER}, not {self.tier!r:.50}")
+
+
+@dataclass(frozen=True, slots=True)
+class RunDeps:
+    """What one run of an agent gives its tools, in the phase dialect: `handler(args, deps)`.
+
+    `phase` and `task_kind` are ceilings, as in `CallContext`. `extra` is plain data, which travels
+    into the jail: services are opened inside. `approver` is asked for what needs a person, None is
+    nobody; it stays outside, and is None for the handler.
+
+    Raises:
+        ValueError: a word is no phase or kind of task.
+    """
+
+    workspace: str | os.PathLike[str]
+    phase: str | None = None
+    task_kind: str | None = None
+    extra: Mapping[str, Any] = field(default_factory=dict)
+    approver: Any = None
+
+    def __post_init__(self) -> None:
+        self.context()
+
+    def context(self) -> CallContext:
+        """The ceilings, as a call's context."""
+        return CallContext(phase=self.phase, task_kind=self.task_kind)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import base64
+import dataclasses
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from toolcell_sandbox.changeset import path_json
 from toolcell_sandbox.failures import (
@@ -52,6 +53,36 @@ class ToolDisabled(FailureBase):
 
     kind: ClassVar[str] = "tool_disabled"
     blame: ClassVar[Blame] = "host"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolUnavailable(FailureBase):
+    """The tool says that it cannot run here and now: its availability check said no, or raised."""
+
+    kind: ClassVar[str] = "tool_unavailable"
+    blame: ClassVar[Blame] = "host"
+    cause: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolStale(FailureBase):
+    """The tool is another one since it was shown to whoever calls. Take a new snapshot."""
+
+    kind: ClassVar[str] = "tool_stale"
+    blame: ClassVar[Blame] = "host"
+    cause: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HookFailed(FailureBase):
+    """A critical hook raised. `effect_happened` says whether what the call did was kept."""
+
+    kind: ClassVar[str] = "hook_failed"
+    blame: ClassVar[Blame] = "host"
+    hook: str
+    stage: Literal["before", "after"]
+    effect_happened: bool
+    cause: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,6 +187,40 @@ class CommitConflict(FailureBase):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Truncation:
+    """What was left out of `content`, exactly: `total == kept + omitted`, in lines and in bytes."""
+
+    total_bytes: int
+    kept_bytes: int
+    omitted_bytes: int
+    total_lines: int
+    kept_lines: int
+    omitted_lines: int
+
+    def to_json(self) -> dict[str, int]:
+        """The six counts."""
+        return dataclasses.asdict(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retained:
+    """Something that was too large to be shown, kept whole; `read_retained` reads it in pages.
+
+    `handle` is opaque and means nothing outside of the session that made it. `what` is "content",
+    "output", "stdout" or "stderr".
+    """
+
+    handle: str
+    what: str
+    size_bytes: int
+    media_type: str = "text/plain"
+
+    def to_json(self) -> dict[str, Any]:
+        """Its four fields."""
+        return dataclasses.asdict(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Effects:
     """What a call changed in its workspace and was kept, by path, relative and POSIX style.
 
@@ -209,24 +274,32 @@ __all__ = [
     "Exited",
     "Failure",
     "FileSizeExceeded",
+    "HookFailed",
     "InvalidArguments",
     "InvalidOutput",
     "MemoryExceeded",
     "NotAdmitted",
     "ProcessesExceeded",
     "ProtocolError",
+    "Retained",
     "SyscallBlocked",
     "Timeout",
     "ToolDisabled",
     "ToolError",
     "ToolResult",
+    "ToolStale",
+    "ToolUnavailable",
+    "Truncation",
     "UnknownTool",
 ]
 
 Failure = (
     UnknownTool
     | ToolDisabled
+    | ToolUnavailable
+    | ToolStale
     | InvalidArguments
+    | HookFailed
     | NotAdmitted
     | Denied
     | ApprovalRejected
@@ -274,6 +347,9 @@ _DEFAULTS: dict[str, Any] = {
     "usage": None,
     "decision": None,
     "receipt": None,
+    "truncation": None,
+    "retained": (),
+    "parts": (),
 }
 _BY_SUCCESS = ("success", "output", "error", "metadata")
 _BY_NAME = (
@@ -327,6 +403,10 @@ class ToolResult:
     usage: Usage | None
     decision: Decision | None
     receipt: Receipt | None
+    truncation: Truncation | None
+    retained: tuple[Retained, ...]
+    parts: tuple[Mapping[str, Any], ...]
+    """What is not text, as content parts: `{"type": "image", "mime_type", "data" (base64)}`."""
 
     def __init__(self, *words: Any, **given: Any) -> None:
         order = _BY_SUCCESS if words and isinstance(words[0], bool) else _BY_NAME
@@ -384,6 +464,9 @@ class ToolResult:
             "usage": None if self.usage is None else self.usage.to_json(),
             "decision": None if self.decision is None else self.decision.to_json(),
             "receipt": None if self.receipt is None else self.receipt.to_json(),
+            "truncation": None if self.truncation is None else self.truncation.to_json(),
+            "retained": [one.to_json() for one in self.retained],
+            "parts": [dict(part) for part in self.parts],
         }
 
 

@@ -12,18 +12,26 @@ import json
 import os
 import re
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, overload
 
 from toolcell._locate import HandlerRef, locate, refuse_unreachable
 from toolcell._signature import Role, Signature, signature
-from toolcell_policies.vocabulary import TIER_NEVER, AccessMode, CostTier, DangerLevel, Phase
+from toolcell_policies.vocabulary import (
+    TIER_NEVER,
+    AccessMode,
+    CostTier,
+    DangerLevel,
+    ExecutionCategory,
+    Phase,
+    Priority,
+)
 
 if TYPE_CHECKING:
     from toolcell.schema import Compiled
-    from toolcell_sandbox.spec import Limits
+    from toolcell_sandbox.spec import Limits, Network
 
 __all__ = ["CommandRef", "FunctionTool", "HandlerRef", "Tool", "tool"]
 
@@ -41,6 +49,38 @@ _DANGER = {
     AccessMode.MIXED: DangerLevel.MEDIUM,
 }
 """The danger that is assumed: none of them raises the level of its access mode."""
+
+
+_CATEGORIES = {
+    AccessMode.READONLY: ExecutionCategory.READ_ONLY,
+    AccessMode.WRITE: ExecutionCategory.WRITE,
+    AccessMode.NETWORK: ExecutionCategory.NETWORK,
+    AccessMode.EXECUTE: ExecutionCategory.EXECUTE,
+    AccessMode.MIXED: ExecutionCategory.MIXED,
+}
+_WORDS = (
+    "keywords",
+    "use_cases",
+    "examples",
+    "priority_hints",
+    "stages",
+    "task_types",
+    "mandatory_keywords",
+    "progress_params",
+)
+"""The fields that are tuples of text."""
+
+
+def _priority(given: Priority | int | str) -> Priority:
+    """A priority by itself, its number, or its name in either case."""
+    return Priority[given.upper()] if isinstance(given, str) else Priority(given)
+
+
+def _words(tool: str, field_name: str, given: Iterable[str]) -> tuple[str, ...]:
+    words = (given,) if isinstance(given, str) else tuple(given)
+    if not all(isinstance(word, str) for word in words):
+        raise ValueError(f"tool {tool}: {field_name} are words")
+    return words
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +135,31 @@ class Tool:
     phases: tuple[str, ...] = ()
     escalation: bool = False
     permission_action: str | None = None
+    category: str = "general"
+    keywords: tuple[str, ...] = ()
+    use_cases: tuple[str, ...] = ()
+    examples: tuple[str, ...] = ()
+    priority_hints: tuple[str, ...] = ()
+    priority: Priority = Priority.MEDIUM
+    stages: tuple[str, ...] = ()
+    task_types: tuple[str, ...] = ()
+    mandatory_keywords: tuple[str, ...] = ()
+    progress_params: tuple[str, ...] = ()
+    """The arguments that a progress line shows."""
+    execution_category: ExecutionCategory | None = None
+    """None is by the access mode: see `runs_as`."""
+    is_idempotent: bool = False
+    network: Network | None = None
+    """A network that its jails have instead of the executor's; None is the executor's."""
+    availability_check: Callable[[], object] | None = None
+    """A program's own check, run in its process; falsy or raising is unavailable."""
+    paths: Callable[[Any], Iterable[str]] | None = None
+    """Which *values* of the validated arguments are paths to write (or to read, for a readonly
+    tool), besides `path_params`; run in the program's process."""
+    to_model_output: Callable[[Any], object] | None = None
+    """What the model is shown of a value: text, or content parts; run in the program's process."""
+    has_metadata: bool = False
+    """Whether somebody said any of what selection goes by; else it is generated."""
     output_schema: dict[str, Any] | None = None
     schema: dict[str, Any] | None = None
     """The input schema as given; None for a function, whose schema is computed."""
@@ -117,6 +182,12 @@ class Tool:
         object.__setattr__(self, "cost_tier", CostTier(self.cost_tier))
         object.__setattr__(self, "phases", tuple(Phase(phase) for phase in self.phases))
         object.__setattr__(self, "danger_level", DangerLevel(self.danger_level))
+        object.__setattr__(self, "priority", _priority(self.priority))
+        if self.execution_category is not None:
+            category = ExecutionCategory(self.execution_category)
+            object.__setattr__(self, "execution_category", category)
+        for name in _WORDS:
+            object.__setattr__(self, name, _words(self.name, name, getattr(self, name)))
         object.__setattr__(self, "path_params", types.MappingProxyType(dict(self.path_params)))
 
     def __repr__(self) -> str:
@@ -126,6 +197,11 @@ class Tool:
         """The same tool under another name; it loses an alias that is that name."""
         aliases = tuple(alias for alias in self.aliases if alias != name)
         return dataclasses.replace(self, name=name, aliases=aliases)
+
+    @property
+    def runs_as(self) -> ExecutionCategory:
+        """What a call occupies: its own word, else what its access mode says."""
+        return self.execution_category or _CATEGORIES[self.access_mode]
 
     @property
     def action(self) -> str:

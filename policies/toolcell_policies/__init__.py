@@ -38,7 +38,17 @@ if TYPE_CHECKING:
         default_sensitive_list,
         parse_sensitive_list,
     )
-    from .vocabulary import AccessMode, CostTier, DangerLevel, Mode, Phase, TaskKind
+    from .vocabulary import (
+        AccessMode,
+        CostTier,
+        DangerLevel,
+        ExecutionCategory,
+        Mode,
+        Phase,
+        Priority,
+        SchemaLevel,
+        TaskKind,
+    )
 
 # Loaded when asked for: a jail that runs a user's tool needs the vocabulary and nothing else.
 _HOME = {
@@ -53,6 +63,7 @@ _HOME = {
     "EffectReason": "effects",
     "EffectVerdicts": "effects",
     "Facts": "facts",
+    "ExecutionCategory": "vocabulary",
     "FileFacts": "paths",
     "Filesystem": "paths",
     "HostFolders": "folders",
@@ -62,6 +73,7 @@ _HOME = {
     "PathVerdict": "paths",
     "Phase": "vocabulary",
     "Policy": "policy",
+    "Priority": "vocabulary",
     "Protection": "sensitive",
     "RealFilesystem": "paths",
     "Reason": "decision",
@@ -69,6 +81,7 @@ _HOME = {
     "Role": "sensitive",
     "RunState": "facts",
     "SYSTEM_FOLDERS": "effects",
+    "SchemaLevel": "vocabulary",
     "SensitiveList": "sensitive",
     "SensitiveRule": "sensitive",
     "TaskKind": "vocabulary",
@@ -103,6 +116,7 @@ __all__ = [
     "EffectGround",
     "EffectReason",
     "EffectVerdicts",
+    "ExecutionCategory",
     "Facts",
     "FileFacts",
     "Filesystem",
@@ -112,12 +126,14 @@ __all__ = [
     "PathVerdict",
     "Phase",
     "Policy",
+    "Priority",
     "Protection",
     "RealFilesystem",
     "Reason",
     "ReasonJson",
     "Role",
     "RunState",
+    "SchemaLevel",
     "SensitiveList",
     "SensitiveRule",
     "TaskKind",

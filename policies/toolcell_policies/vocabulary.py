@@ -10,7 +10,7 @@ A level is what has to happen before a call may run:
 | 3 | a person confirms every time; nothing is remembered |
 """
 
-from enum import StrEnum
+from enum import IntEnum, StrEnum
 from typing import Final
 
 LEVEL_AUTO: Final = 0
@@ -87,6 +87,39 @@ class CostTier(StrEnum):
         return float(tuple(CostTier).index(self))
 
 
+class Priority(IntEnum):
+    """How readily a tool is offered: critical always, contextual only where the request is its."""
+
+    CRITICAL = 1
+    HIGH = 2
+    MEDIUM = 3
+    LOW = 4
+    CONTEXTUAL = 5
+
+
+class ExecutionCategory(StrEnum):
+    """What a call occupies while it runs: calls that conflict run one after the other."""
+
+    READ_ONLY = "read_only"
+    WRITE = "write"
+    COMPUTE = "compute"
+    NETWORK = "network"
+    EXECUTE = "execute"
+    MIXED = "mixed"
+
+    def conflicts_with(self, other: "ExecutionCategory") -> bool:
+        """Whether a call of this kind and one of `other` must not run at once; symmetric."""
+        return frozenset({self, other}) in _CONFLICTS
+
+
+class SchemaLevel(StrEnum):
+    """How much of a tool a model is told: all, without the prose, or what a valid call needs."""
+
+    FULL = "full"
+    COMPACT = "compact"
+    STUB = "stub"
+
+
 class Mode(StrEnum):
     """How far an agent may go at all: a ceiling, whatever a person would agree to.
 
@@ -139,6 +172,19 @@ def tier_of(access: AccessMode, tier: int) -> int:
     """Return the tier that a ceiling measures: the tool's own, and no less than what it does."""
     return max(tier, _ACCESS_TIERS[access])
 
+
+_CHANGING: Final = (
+    ExecutionCategory.WRITE,
+    ExecutionCategory.EXECUTE,
+    ExecutionCategory.MIXED,
+)
+_CONFLICTS: Final = frozenset(
+    frozenset({one, other})
+    for one in _CHANGING
+    for other in (*_CHANGING, ExecutionCategory.READ_ONLY)
+) | {frozenset({ExecutionCategory.MIXED, ExecutionCategory.NETWORK})}
+"""What changes the workspace is alone in it; mixed may speak to others as well; computing and
+reading disturb nobody."""
 
 _NEEDS_APPROVAL: Final = frozenset({AccessMode.WRITE, AccessMode.EXECUTE, AccessMode.MIXED})
 

@@ -908,7 +908,8 @@ def test_the_same_written_by_two_in_one_tick_of_the_clock_is_a_conflict(mounted,
         for name, text in (("counter", "1"), ("made", "m"), ("old", "o")):
             open(name, "w").write(text); os.utime(name, ns=(7, 7))
         os.chmod("log", 0o600); os.utime("log", ns=(7, 7))
-        os.unlink("link"); os.symlink("1", "link"); os.utime("link", ns=(7, 7), follow_symlinks=False)
+        os.unlink("link"); os.symlink("1", "link")
+        os.utime("link", ns=(7, 7), follow_symlinks=False)
         """
     )
     fill(workspace, counter="1", made="m")

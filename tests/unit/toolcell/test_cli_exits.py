@@ -39,9 +39,16 @@ def test_the_codes_of_run_are_the_documented_ones() -> None:
         "invalid_output",
         "commit_conflict",
     }
-    assert by_code[3] == {"unknown_tool", "tool_disabled", "invalid_arguments"}
+    assert by_code[3] == {
+        "unknown_tool",
+        "tool_disabled",
+        "tool_unavailable",
+        "tool_stale",
+        "invalid_arguments",
+    }
     assert by_code[4] == {
         "denied",
+        "hook_failed",
         "approval_rejected",
         "approval_timeout",
         "approval_unavailable",

@@ -38,6 +38,13 @@ KINDS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "cancelled": ("human", "no", {}),
     "approval_unavailable": ("host", "maybe", {"cause": "nobody"}),
     "tool_disabled": ("host", "no", {}),
+    "tool_unavailable": ("host", "no", {"cause": "no network here"}),
+    "tool_stale": ("host", "no", {"cause": "replaced"}),
+    "hook_failed": (
+        "host",
+        "no",
+        {"hook": "h", "stage": "after", "effect_happened": True, "cause": "c"},
+    ),
     "confinement_failed": (
         "host",
         "no",
@@ -204,7 +211,7 @@ def test_ok_is_success_and_an_exit_code_of_zero(known: dict[str, Any], ok: bool)
 NAMES = [
     "schema", "call_id", "tool_name", "success", "ok", "content", "output", "summary", "error",
     "metadata", "exit_code", "files_read", "files_changed", "effects", "terminate", "repairs",
-    "stdout", "stderr", "usage", "decision", "receipt",
+    "stdout", "stderr", "usage", "decision", "receipt", "truncation", "retained", "parts",
 ]  # fmt: skip
 
 
