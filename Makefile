@@ -14,7 +14,7 @@ help:
 	@echo "make test       install the tools for development too, then run the tests (ARGS=...)"
 	@echo "make check      all that CI asks: lint types contracts test wheel"
 	@echo "make containment  the whole matrix of attacks; as root, once more as a user without rights"
-	@echo "make bench      kills, transactions, decisions, rules, shell words, the audit log: each as ratios"
+	@echo "make bench      kills, transactions, decisions, rules, shell words, the audit log, the registry: each as ratios"
 	@echo "make soak       transactions killed at 300 random points, each found whole again"
 	@echo "make format     let ruff lay out the code"
 	@echo "make clean      remove what these made"
@@ -55,6 +55,7 @@ bench: install-dev
 	$(VENV)/bin/python tests/bench/rules.py
 	$(VENV)/bin/python tests/bench/shell.py
 	$(VENV)/bin/python tests/bench/audit.py
+	$(VENV)/bin/python tests/bench/registry.py
 
 soak: install-dev
 	$(VENV)/bin/python tests/soak/transactions.py --kills 300 $(ARGS)

@@ -12,21 +12,33 @@ from toolcell._version import __version__
 
 if TYPE_CHECKING:
     from toolcell.approval import Answer, ApprovalRequest
-    from toolcell.calls import CallContext, ToolCall
+    from toolcell.base_tool import BaseTool
+    from toolcell.bridges.blocking import BlockingExecutor
+    from toolcell.calls import CallContext, RunDeps, ToolCall
+    from toolcell.definition import ToolDefinition
     from toolcell.errors import ToolError
     from toolcell.errors import ToolError as ToolFailure
     from toolcell.executor import Executor
+    from toolcell.hooks import Hook
     from toolcell.markers import ReadPath, WritePath
+    from toolcell.metadata import ToolMetadata
+    from toolcell.metadata_registry import ToolMetadataRegistry
+    from toolcell.registrations import Registration
     from toolcell.registry import Snapshot, ToolRegistry
     from toolcell.results import Failure, ToolResult
+    from toolcell.runtime import ToolRuntime
     from toolcell.tools import Tool, tool
+    from toolcell.validation import ToolValidationResult
     from toolcell_policies import (
         AccessMode,
         CostTier,
         DangerLevel,
         Decision,
+        ExecutionCategory,
         Mode,
         Policy,
+        Priority,
+        SchemaLevel,
         admits_transient_edit,
         is_edit_intent,
         phase_admits_tool,
@@ -37,23 +49,36 @@ _HOME = {
     "AccessMode": "toolcell_policies",
     "Answer": "toolcell.approval",
     "ApprovalRequest": "toolcell.approval",
+    "BaseTool": "toolcell.base_tool",
+    "BlockingExecutor": "toolcell.bridges.blocking",
     "CallContext": "toolcell.calls",
     "CostTier": "toolcell_policies",
     "DangerLevel": "toolcell_policies",
     "Decision": "toolcell_policies",
+    "ExecutionCategory": "toolcell_policies",
     "Executor": "toolcell.executor",
     "Failure": "toolcell.results",
+    "Hook": "toolcell.hooks",
     "Limits": "toolcell_sandbox.spec",
     "Mode": "toolcell_policies",
     "Network": "toolcell_sandbox.spec",
     "Policy": "toolcell_policies",
+    "Priority": "toolcell_policies",
     "ReadPath": "toolcell.markers",
+    "Registration": "toolcell.registrations",
+    "RunDeps": "toolcell.calls",
+    "SchemaLevel": "toolcell_policies",
     "Snapshot": "toolcell.registry",
     "Tool": "toolcell.tools",
     "ToolCall": "toolcell.calls",
+    "ToolDefinition": "toolcell.definition",
     "ToolError": "toolcell.errors",
+    "ToolMetadata": "toolcell.metadata",
+    "ToolMetadataRegistry": "toolcell.metadata_registry",
     "ToolRegistry": "toolcell.registry",
     "ToolResult": "toolcell.results",
+    "ToolRuntime": "toolcell.runtime",
+    "ToolValidationResult": "toolcell.validation",
     "WritePath": "toolcell.markers",
     "admits_transient_edit": "toolcell_policies",
     "is_edit_intent": "toolcell_policies",
@@ -65,24 +90,37 @@ __all__ = [
     "AccessMode",
     "Answer",
     "ApprovalRequest",
+    "BaseTool",
+    "BlockingExecutor",
     "CallContext",
     "CostTier",
     "DangerLevel",
     "Decision",
+    "ExecutionCategory",
     "Executor",
     "Failure",
+    "Hook",
     "Limits",
     "Mode",
     "Network",
     "Policy",
+    "Priority",
     "ReadPath",
+    "Registration",
+    "RunDeps",
+    "SchemaLevel",
     "Snapshot",
     "Tool",
     "ToolCall",
+    "ToolDefinition",
     "ToolError",
     "ToolFailure",
+    "ToolMetadata",
+    "ToolMetadataRegistry",
     "ToolRegistry",
     "ToolResult",
+    "ToolRuntime",
+    "ToolValidationResult",
     "WritePath",
     "__version__",
     "admits_transient_edit",

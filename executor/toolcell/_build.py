@@ -1,17 +1,18 @@
-"""A JSON Schema from a function's annotations and docstring, by way of pydantic."""
+"""JSON Schemas from a function's annotations and docstring, and from models, through pydantic."""
 
 from __future__ import annotations
 
+import typing
 from collections.abc import Callable
-from typing import Any
+from typing import Annotated, Any, Final
 
-from pydantic import ConfigDict, Field, TypeAdapter, create_model
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, create_model
 from pydantic.errors import PydanticUserError
 from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import SchemaError
 
 from toolcell._docstring import parameters as described
-from toolcell._signature import MISSING, Parameter, signature, unwrapped
+from toolcell._signature import MISSING, Parameter, Role, role_of, signature, unwrapped
 from toolcell.markers import PathRole
 
 _UNUSABLE = (PydanticUserError, SchemaError)
@@ -49,7 +50,123 @@ def built(function: Callable[..., Any]) -> dict[str, Any]:
     root = {"$defs": schema.get("$defs", {})}
     clean = _cleaned(schema, root, ())
     for parameter in found:
-        _note_path(clean["properties"][parameter.name], parameter, said.get(parameter.name))
+        below, text = clean["properties"][parameter.name], said.get(parameter.name)
+        _note_path(below, parameter.role, text)
+    return _ordered(clean, root)
+
+
+def of_model(model: Any) -> dict[str, Any]:
+    """The schema of a pydantic model, a dataclass or a TypedDict: a closed object.
+
+    Raises:
+        TypeError: a field has no JSON form, or it is no such class.
+    """
+    title = getattr(model, "__qualname__", repr(model)[:100])
+    schema = _schema_of(model, title, by_alias=True)
+    root = {"$defs": schema.get("$defs", {})}
+    clean = _top(schema, root, closed=True)
+    if clean.get("type") != "object":
+        raise TypeError(f"{title} is no model: its values are no objects with named fields")
+    for name, role in roles_of(model).items():
+        _note_path(clean["properties"][name], role, _own_words(clean["properties"][name], role))
+    return _ordered(clean, root)
+
+
+def roles_of(model: Any) -> dict[str, Role]:
+    """Which fields of a model are paths, or lists of paths, and for what.
+
+    Raises:
+        TypeError: paths where the gate could not find them.
+    """
+    found = {}
+    title = getattr(model, "__qualname__", repr(model)[:100])
+    for name, annotation in _annotations(model).items():
+        try:
+            role = role_of(annotation)
+        except TypeError as error:
+            raise TypeError(f"field {name} of {title}: {error}") from None
+        if role is not None:
+            found[name] = role
+    return found
+
+
+def output_schema(annotation: Any) -> dict[str, Any]:
+    """The schema of what a handler returns, as it comes out of the jail; objects stay open.
+
+    Raises:
+        TypeError: it has no JSON form.
+    """
+    title = getattr(annotation, "__qualname__", repr(annotation)[:100])
+    schema = _schema_of(annotation, title, by_alias=False)
+    root = {"$defs": schema.get("$defs", {})}
+    clean = _top(schema, root, closed=False)
+    kept = {
+        name: _cleaned(root["$defs"][name], root, (name,), closed=False)
+        for name in _recursive(clean, root)
+    }
+    return clean | ({"$defs": kept} if kept else {})
+
+
+def _top(schema: dict[str, Any], root: dict[str, Any], *, closed: bool) -> dict[str, Any]:
+    """The schema itself, also of a model that holds itself: no reference to a part of it."""
+    clean: dict[str, Any] = _cleaned(schema, root, (), closed=closed)
+    if "$ref" in clean:
+        name = clean["$ref"].removeprefix("#/$defs/")
+        clean = _cleaned(root["$defs"][name], root, (), closed=closed)
+    return clean
+
+
+_UNASSERTED: Final = ("date-time", "time", "duration")
+"""A datetime without a zone is none by RFC 3339, and fine as an answer."""
+
+
+def _schema_of(annotation: Any, title: str, *, by_alias: bool) -> dict[str, Any]:
+    try:
+        return TypeAdapter(annotation).json_schema(by_alias=by_alias, schema_generator=_Generator)
+    except _UNUSABLE as error:
+        why = " ".join(str(error).split())[:300]
+        raise TypeError(f"{title} has no usable JSON form: {why}") from None
+
+
+def _annotations(model: Any) -> dict[str, Any]:
+    if isinstance(model, type) and issubclass(model, BaseModel):
+        # What is not resolved yet would hide a path.
+        _rebuilt(model)
+        return {
+            _alias(name, field): Annotated[field.annotation, *field.metadata]
+            if field.metadata
+            else field.annotation
+            for name, field in model.model_fields.items()
+        }
+    try:
+        return typing.get_type_hints(model, include_extras=True)
+    except NameError as error:
+        raise _unresolved(model, error) from None
+    except (TypeError, AttributeError):
+        return {}
+
+
+def _rebuilt(model: type[BaseModel]) -> None:
+    try:
+        model.model_rebuild()
+    except (PydanticUserError, NameError) as error:
+        raise _unresolved(model, error) from None
+
+
+def _unresolved(model: Any, error: BaseException) -> TypeError:
+    why = " ".join(str(error).split())[:300]
+    return TypeError(
+        f"an annotation of {model.__qualname__} cannot be resolved ({why}): "
+        "define it above the tool"
+    )
+
+
+def _alias(name: str, field: Any) -> str:
+    alias = field.validation_alias
+    return alias if isinstance(alias, str) else field.alias or name
+
+
+def _ordered(clean: dict[str, Any], root: dict[str, Any]) -> dict[str, Any]:
     ordered = {"type": "object", "properties": clean.get("properties", {})}
     if clean.get("required"):
         ordered["required"] = clean["required"]
@@ -58,6 +175,11 @@ def built(function: Callable[..., Any]) -> dict[str, Any]:
         name: _cleaned(root["$defs"][name], root, (name,)) for name in _recursive(ordered, root)
     }
     return ordered | ({"$defs": kept} if kept else {})
+
+
+def _own_words(schema: dict[str, Any], role: str) -> str | None:
+    said = schema.get("description")
+    return None if said == PathRole(role).note else said
 
 
 def _blamed(parameters: tuple[Parameter, ...]) -> str:
@@ -70,25 +192,30 @@ def _blamed(parameters: tuple[Parameter, ...]) -> str:
     return "its parameters have no usable JSON form"
 
 
-def _note_path(schema: dict[str, Any], parameter: Parameter, said: str | None) -> None:
-    if parameter.role is not None and "items" not in schema:
-        note = PathRole(parameter.role).note
+def _note_path(schema: dict[str, Any], role: Role | None, said: str | None) -> None:
+    if role is not None and "items" not in schema:
+        note = PathRole(role).note
         schema["description"] = f"{said.rstrip('.')} ({note})" if said else note
         schema.pop("format", None)
 
 
-def _cleaned(node: Any, root: dict[str, Any], open_refs: tuple[str, ...]) -> Any:
-    """Without titles, with references inlined, closed, and optional values as their plain type."""
+def _cleaned(
+    node: Any, root: dict[str, Any], open_refs: tuple[str, ...], *, closed: bool = True
+) -> Any:
+    """Without titles, with references inlined; `closed`, and optional values as their plain type.
+
+    Not closed is for what comes out: what is optional there may be null.
+    """
     if isinstance(node, list):
-        return [_cleaned(item, root, open_refs) for item in node]
+        return [_cleaned(item, root, open_refs, closed=closed) for item in node]
     if not isinstance(node, dict):
         return node
     if "$ref" in node:
         name = node["$ref"].removeprefix("#/$defs/")
         beside = {key: value for key, value in node.items() if key != "$ref"}
         if name in open_refs or _reaches(root["$defs"][name], name, root, set()):
-            return {"$ref": node["$ref"], **_cleaned(beside, root, open_refs)}
-        return _cleaned({**root["$defs"][name], **beside}, root, (*open_refs, name))
+            return {"$ref": node["$ref"], **_cleaned(beside, root, open_refs, closed=closed)}
+        return _cleaned({**root["$defs"][name], **beside}, root, (*open_refs, name), closed=closed)
     found: dict[str, Any] = {}
     for key, value in node.items():
         if key in ("title", "$defs", "discriminator"):
@@ -97,13 +224,17 @@ def _cleaned(node: Any, root: dict[str, Any], open_refs: tuple[str, ...]) -> Any
             required = node.get("required", ())
             found[key] = {
                 name: _plain_optional(_cleaned(below, root, open_refs), name in required)
+                if closed
+                else _cleaned(below, root, open_refs, closed=False)
                 for name, below in value.items()
             }
+        elif key == "format" and not closed and value in _UNASSERTED:
+            continue
         elif key in ("default", "enum", "const", "examples", "required"):
             found[key] = value
         else:
-            found[key] = _cleaned(value, root, open_refs)
-    if "properties" in found and "additionalProperties" not in found:
+            found[key] = _cleaned(value, root, open_refs, closed=closed)
+    if closed and "properties" in found and "additionalProperties" not in found:
         found["additionalProperties"] = False
     return found
 

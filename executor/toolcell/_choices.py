@@ -58,12 +58,16 @@ class Choices:
             return "read_only"
         return named
 
+    def network_of(self, tool: Tool) -> Network:
+        """The network of this tool's jails: its own, where it was registered with one."""
+        return self.network if tool.network is None else tool.network
+
     def jail_of(self, tool: Tool, asked: WorkspaceMode | None = None) -> dict[str, Any]:
         """The jail of a call of this tool, as `check` shows it."""
         granted = self.folders.granted
         return {
             "isolation": self.isolation,
-            "network": self.network.kind,
+            "network": self.network_of(tool).kind,
             "workspace_mode": self.mode_of(tool, asked),
             "waived": list(self.waive),
             "read": [one.path for one in granted if not (one.writable and writes(tool))],

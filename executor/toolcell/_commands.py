@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Awaitable, Callable
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal
 
 from cyclopts import Parameter
 
@@ -25,6 +25,7 @@ from toolcell._render import (
     show_result,
     show_table,
 )
+from toolcell._retained_commands import RETAINED
 from toolcell._session import Interrupted, load_tools, opened, until_signalled
 from toolcell.calls import ToolCall
 from toolcell.results import Cancelled, ToolResult
@@ -175,9 +176,25 @@ async def check(tool: ToolName, /, *arguments: Arguments, flags: Flags = _FLAGS)
     return CHECK[decision.outcome.value]
 
 
-async def tools(*, packs: Packs = _PACKS, output: Output = _OUTPUT) -> int:
-    """List the tools: what each does, and the approval level that it starts from."""
+async def tools(
+    *,
+    packs: Packs = _PACKS,
+    level: Annotated[
+        Literal["full", "compact", "stub"],
+        Parameter(help="How much of each tool: all, without the prose, or what a call needs."),
+    ] = "full",
+    dialect: Annotated[
+        Literal["json-schema", "mcp", "openai", "anthropic"],
+        Parameter(help="Whose words the schemas are in; all but json-schema print JSON."),
+    ] = "json-schema",
+    output: Output = _OUTPUT,
+) -> int:
+    """List the tools: what each does, and the approval level that it starts from.
+
+    With --json or a dialect, as a model is told of them, in one JSON object.
+    """
     from toolcell.builtin import builtin_tools
+    from toolcell.dialects import schemas_of
     from toolcell.registry import ToolRegistry
 
     async def work() -> ToolRegistry:
@@ -185,8 +202,12 @@ async def tools(*, packs: Packs = _PACKS, output: Output = _OUTPUT) -> int:
 
     try:
         known = (await until_signalled(work)).list_tools()
+        told = schemas_of(known, level, dialect)
     except ValueError as error:
         raise Refused(str(error)) from None
+    if dialect != "json-schema":
+        print_json({"schema": 1, "dialect": dialect, "tools": told})
+        return 0
     levels = [
         max(t.access_mode.approval_level(), t.danger_level.approval_level(), t.level_floor)
         for t in known
@@ -196,19 +217,18 @@ async def tools(*, packs: Packs = _PACKS, output: Output = _OUTPUT) -> int:
             {
                 "name": t.name,
                 "aliases": list(t.aliases),
-                "description": t.description,
                 "access_mode": t.access_mode.value,
                 "danger_level": t.danger_level.value,
-                "level": level,
-                "input_schema": t.input_schema,
+                "level": approval,
+                **schema,
             }
-            for t, level in zip(known, levels, strict=True)
+            for t, approval, schema in zip(known, levels, told, strict=True)
         ]
-        print_json({"schema": 1, "tools": listed})
+        print_json({"schema": 1, "dialect": dialect, "tools": listed})
         return 0
     rows = [
-        [t.name, t.access_mode.value, str(level), t.description]
-        for t, level in zip(known, levels, strict=True)
+        [t.name, t.access_mode.value, str(approval), schema["description"]]
+        for t, approval, schema in zip(known, levels, told, strict=True)
     ]
     show_table("", ["tool", "access", "level", "what it does"], rows)
     return 0
@@ -265,6 +285,7 @@ GROUPS: Final[dict[str, tuple[str, dict[str, Callable[..., Awaitable[int]]]]]] =
     "audit": ("What ran, by whose leave, and how it ended: show or verify it.", AUDIT),
     "grants": ("What may run without asking again: list or revoke it.", GRANTS),
     "effects": ("What was refused and parked: show, commit or drop it.", EFFECTS),
+    "retained": ("What was too large to be shown: list, read or sweep it.", RETAINED),
 }
 """Commands that have commands of their own, with what they are for."""
 

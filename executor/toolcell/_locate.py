@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import hashlib
+import importlib
 import os
 import sys
 import types
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
+from toolcell._code import CALL, Code, Shape
 from toolcell._signature import unwrapped
 
 _WAY_OUT = (
@@ -25,7 +27,8 @@ class HandlerRef:
 
     With `file` (absolute, real) that file is loaded as `module`, and only while its sha256 is
     `digest`; without, `module` is imported by name. `sys_path` holds the folder above the
-    top-level package when the module lies in one, else nothing.
+    top-level package when the module lies in one, else nothing. `model` is where the input model
+    is, "module:qualname", without a module in the handler's own.
     """
 
     module: str
@@ -33,6 +36,71 @@ class HandlerRef:
     file: str | None = None
     digest: str | None = None
     sys_path: tuple[str, ...] = ()
+    shape: Shape = "function"
+    model: str | None = None
+
+    def words(self) -> dict[str, Any]:
+        """What the context says to the jail about the call; nothing for a plain function."""
+        if self.shape == "function":
+            return {}
+        return {CALL: {"shape": self.shape, "model": self.model}}
+
+
+@dataclass(frozen=True, slots=True)
+class CommandRef:
+    """A built-in tool that is a command. `build` is "module:function", trusted code.
+
+    The function takes the validated arguments by name, in the supervisor, and returns the
+    program's words, the folder to start in, and the text of a script, which becomes a file of
+    the jail's own, or None. It touches no file of the workspace.
+    """
+
+    build: str
+
+    def command(self, arguments: Mapping[str, Any]) -> tuple[tuple[str, ...], str, str | None]:
+        """The words to execute, the folder to do it in (relative: to the workspace), a script."""
+        from toolcell._convert import converted
+
+        module, _, name = self.build.partition(":")
+        function = getattr(importlib.import_module(module), name)
+        argv, cwd, script = function(**converted(function, arguments))
+        return tuple(argv), os.fspath(cwd), script
+
+
+def located(code: Code) -> HandlerRef:
+    """Where the jail finds a handler of any shape.
+
+    Raises:
+        TypeError, ValueError: another process cannot find it, or its model.
+    """
+    if code.shape == "base" and isinstance(code.target, type):
+        refuse_local(code.target.__qualname__, "BaseTool")
+    else:
+        refuse_unreachable(code.target)
+    found = replace(locate(code.target), shape=code.shape)
+    return found if code.model is None else replace(found, model=_model_of(code, found))
+
+
+def _model_of(code: Code, handler: HandlerRef) -> str:
+    """Where the jail finds the input model, seen from the handler."""
+    model = code.model
+    refuse_local(model.__qualname__, "input model")
+    ref = locate(model)
+    if model.__module__ == code.target.__module__:
+        return f":{ref.qualname}"
+    same_package = ref.module.partition(".")[0] == handler.module.partition(".")[0]
+    if ref.file is not None and not (ref.sys_path and same_package):
+        raise ValueError(
+            f"the jail of {handler.qualname} does not see the file of its input model "
+            f"{ref.qualname}: define both in one file, or in one package"
+        )
+    return f"{ref.module}:{ref.qualname}"
+
+
+def refuse_local(name: str, what: str) -> None:
+    """Refuse a class that is defined inside a function."""
+    if "<locals>" in name:
+        raise ValueError(f"the {what} {name} is defined inside a function: {_WAY_OUT}")
 
 
 def refuse_unreachable(function: Any) -> None:
@@ -53,6 +121,11 @@ def refuse_unreachable(function: Any) -> None:
 
 
 def locate(function: Callable[..., Any]) -> HandlerRef:
+    """Where another process finds a module-level function or class.
+
+    Raises:
+        ValueError: it has no source file, or its name means something else by now.
+    """
     module = sys.modules.get(function.__module__)
     name = function.__qualname__
     file = getattr(module, "__file__", None)
@@ -60,8 +133,15 @@ def locate(function: Callable[..., Any]) -> HandlerRef:
         raise ValueError(
             f"{name} has no file (a REPL or notebook?): write it to a file and import it"
         )
-    found = getattr(module, name, None)
-    if found is not function and getattr(found, "function", None) is not function:
+    found: Any = module
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    # A tool may have taken the name of the function that it was made from.
+    made_from = (
+        getattr(found, "function", None),
+        getattr(getattr(found, "ref", None), "target", None),
+    )
+    if found is not function and not any(one is function for one in made_from):
         raise ValueError(
             f"in {module.__name__} the name {name} is something else by now; "
             "put @tool above all other decorators, and use a name once"

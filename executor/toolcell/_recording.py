@@ -45,8 +45,10 @@ class Recording:
     async def begin(self, agreement: Agreement, *, resumed: bool) -> ExecutorError | None:
         """Make it durable that the call is about to run, and by whose leave.
 
-        Nothing runs without it: what comes back is why it could not be.
+        Nothing runs without it: what comes back is why it could not be. Once for all attempts.
         """
+        if self._opened is not None:
+            return None
         plan, approval = agreement.plan, agreement.to_json()
         intent = dataclasses.replace(
             self._known,

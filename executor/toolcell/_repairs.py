@@ -19,12 +19,13 @@ Repair = dict[str, str]
 
 
 def dereferenced(schema: Any, root: Schema) -> Any:
-    """`schema`, or what its `$ref` to `#/$defs/…` names."""
+    """`schema`, or what its `$ref` to `#/$defs/…` (Draft 7: `#/definitions/…`) names."""
     for _ in range(16):
         ref = schema.get("$ref") if isinstance(schema, dict) else None
-        if not isinstance(ref, str) or not ref.startswith("#/$defs/"):
+        if not isinstance(ref, str) or not ref.startswith(("#/$defs/", "#/definitions/")):
             break
-        schema = root.get("$defs", {}).get(ref.removeprefix("#/$defs/"), {})
+        _, where, name = ref.split("/", 2)
+        schema = root.get(where, {}).get(name, {})
     return schema
 
 

@@ -16,6 +16,7 @@ MISSING: Final[Any] = object()
 """Stands for "no default"."""
 
 CONTEXT_NAMES: Final = ("_exec_ctx", "context")
+_CONTEXTS: Final = {"toolcell.calls": "CallContext", "toolcell.context": "HandlerContext"}
 _VARARGS, _VARKEYWORDS, _GENERATOR, _ASYNC_GENERATOR = 0x04, 0x08, 0x20, 0x200
 _HOLDERS = (list, set, frozenset, Iterable, Collection, Sequence, Union, types.UnionType)
 
@@ -78,6 +79,79 @@ def signature(function: Callable[..., Any]) -> Signature:
             raise TypeError(f"parameter {name} of {title}: {error}") from None
         found.append(Parameter(name, hint, defaults.get(name, MISSING), role))
     return Signature(tuple(found), contexts)
+
+
+class Taken(NamedTuple):
+    """What a method takes beside `self`: arguments by name, and its context."""
+
+    names: tuple[str, ...]
+    required: tuple[str, ...]
+    contexts: Mapping[str, Any]
+    takes_any: bool
+
+
+def taken(method: Callable[..., Any]) -> Taken:
+    """The parameters of a method, whose arguments a schema describes.
+
+    Raises:
+        TypeError: it takes what JSON arguments by name cannot fill.
+    """
+    inner = unwrapped(method)
+    code, title = inner.__code__, inner.__qualname__
+    if code.co_flags & (_GENERATOR | _ASYNC_GENERATOR):
+        raise TypeError(f"{title} is a generator; a tool returns one value, so return a list")
+    if code.co_flags & _VARARGS:
+        raise TypeError(f"{title} takes *args; arguments come by name, so take **kwargs")
+    if code.co_posonlyargcount > 1 or not code.co_argcount:
+        raise TypeError(f"{title} takes self first, and its arguments by name")
+    positional = code.co_varnames[1 : code.co_argcount]
+    names = code.co_varnames[1 : code.co_argcount + code.co_kwonlyargcount]
+    given = set(inner.__kwdefaults__ or ())
+    count = len(inner.__defaults__ or ())
+    given.update(positional[len(positional) - count :] if count else ())
+    hints = {name: _hint(inner, name) for name in names}
+    contexts = {n: hint for n, hint in hints.items() if n in CONTEXT_NAMES or _is_context(hint)}
+    own = tuple(name for name in names if name not in contexts)
+    required = tuple(name for name in own if name not in given)
+    return Taken(own, required, contexts, bool(code.co_flags & _VARKEYWORDS))
+
+
+class Handed(NamedTuple):
+    """The one or two positional parameters of a handler, the second by name and annotation."""
+
+    second: str | None
+    hint: Any
+    is_context: bool
+
+
+def handed(function: Any, title: str, first: str, second: str) -> Handed:
+    """Whether a handler takes its one value alone, or something beside it.
+
+    Raises:
+        TypeError: it takes neither.
+    """
+    inner = unwrapped(function)
+    code = inner.__code__
+    if code.co_flags & (_GENERATOR | _ASYNC_GENERATOR):
+        raise TypeError(f"{title} is a generator; a tool returns one value, so return a list")
+    needed = code.co_kwonlyargcount - len(inner.__kwdefaults__ or ())
+    if code.co_argcount not in (1, 2) or needed:
+        name = inner.__name__
+        raise TypeError(f"{title} is called as {name}({first}) or {name}({first}, {second})")
+    if code.co_argcount == 1:
+        return Handed(None, MISSING, False)
+    name = code.co_varnames[1]
+    hint = _hint(inner, name)
+    return Handed(name, hint, name in CONTEXT_NAMES or _is_context(hint))
+
+
+def _hint(function: types.FunctionType, name: str) -> Any:
+    """One annotation, or its text where it names what only a type checker imports."""
+    try:
+        return _hints(function, (name,)).get(name, MISSING)
+    except TypeError:
+        text = str(function.__annotations__[name])
+        return dict if text.lower().startswith("dict") else text
 
 
 def unwrapped(function: Callable[..., Any]) -> types.FunctionType:
@@ -147,5 +221,7 @@ def _hints(function: types.FunctionType, names: Sequence[str]) -> dict[str, Any]
 def _is_context(hint: Any) -> bool:
     if get_origin(hint) in (Annotated, Union, types.UnionType):
         return any(_is_context(arg) for arg in get_args(hint))
-    found = (getattr(hint, "__module__", None), getattr(hint, "__qualname__", None))
-    return found == ("toolcell.calls", "CallContext")
+    if isinstance(hint, str):
+        return hint.rpartition(".")[2] in _CONTEXTS.values()
+    module, name = getattr(hint, "__module__", None), getattr(hint, "__qualname__", None)
+    return isinstance(module, str) and _CONTEXTS.get(module, ...) == name

@@ -1,4 +1,4 @@
-"""Inside the jail: a handler's arguments as its annotations want them, its context, its call.
+"""Inside the jail: a handler's arguments in its own shape, its context, its call.
 
 Imported only when a tool runs, and light: pydantic only for annotations that need it.
 The sandbox calls `decode` at stage "decode" and what it returns at stage "run".
@@ -6,30 +6,32 @@ The sandbox calls `decode` at stage "decode" and what it returns at stage "run".
 
 from __future__ import annotations
 
-import json
+import importlib
+import os
 import sys
 import types
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from typing import Any
 
-from toolcell._signature import MISSING, Signature, signature
+from toolcell._code import CALL, Code
+from toolcell._convert import as_annotated, as_model, converted
+from toolcell._signature import Signature, handed, signature, taken
 from toolcell.errors import ToolError
-from toolcell.markers import SETTLED, AtLeast, PathRole, Returned
+from toolcell.markers import SETTLED, Returned
 
-__all__ = ["converted", "decode", "describe", "describe_pack", "invoke"]
-
-Converter = Callable[[Any], Any]
+__all__ = ["ask_pack", "converted", "decode", "describe", "describe_pack", "invoke"]
 
 
 def decode(
     target: object, arguments: Mapping[str, Any], context: Mapping[str, Any]
 ) -> Callable[[], object]:
-    """The call of `target`, a function or a `Tool`, ready to be made without arguments.
+    """The call of `target`, ready to be made without arguments, whatever it was written as.
 
-    The thunk returns the handler's raw value; a `Returned` as its object (see markers.py).
-    An async handler runs under trio when its module holds trio or something from it at module
-    level, else under asyncio.
+    A function, or a class where the context says how it is called; or the record of a tool, as a
+    pack has it at its top level. The thunk returns the handler's raw value; a `Returned` as its
+    object (see markers.py). An async handler runs under trio when its module holds trio or
+    something from it at module level, else under asyncio.
 
     Raises:
         ToolError: an argument breaks what only its Python type can tell.
@@ -37,12 +39,12 @@ def decode(
     for path, place in context.get("settled_paths", {}).items():
         # By the name that the handler will have: a `Path` drops `./`, `//` and a slash at the end.
         SETTLED[str(Path(path))] = place
-    function = _function(target)
-    found = signature(function)
-    ready = _converted(found, arguments) | _injected(found, context)
+    code = _code(target, context.get(CALL))
+    told = {name: value for name, value in context.items() if name != CALL}
+    function, call = _SHAPES[code.shape](code, arguments, told)
 
     def thunk() -> object:
-        value = function(**ready)
+        value = call()
         if isinstance(value, types.CoroutineType):
             value = _awaited(value, function)
         return _settled(value)
@@ -50,14 +52,134 @@ def decode(
     return thunk
 
 
+def _code(target: Any, words: Mapping[str, Any] | None) -> Code:
+    """What is called, and how: by what it is, else by the words of whoever registered it."""
+    for module, name in (
+        ("_tool_record", "Tool"),
+        ("definition", "ToolDefinition"),
+        ("base_tool", "BaseTool"),
+    ):
+        # What was not imported here, nothing here is an instance of.
+        kind = getattr(sys.modules.get(f"toolcell.{module}"), name, None)
+        if kind is None:
+            continue
+        if isinstance(target, kind):
+            return _of_record(target)
+        if isinstance(target, type) and issubclass(target, kind):
+            return Code(target, "base")
+    if not callable(target):
+        raise TypeError(f"the handler is {type(target).__name__}, which cannot be called")
+    if words is None:
+        return Code(target, "function")
+    return Code(target, words["shape"], _model(target, words.get("model")))
+
+
+def _of_record(target: Any) -> Code:
+    from toolcell._function_tool import FunctionTool
+    from toolcell._tool_record import Tool
+
+    if isinstance(target, FunctionTool):
+        return Code(target.function, "function")
+    found: object = target.ref if isinstance(target, Tool) else target.code
+    if not isinstance(found, Code):
+        raise TypeError(f"{target!r:.100} cannot be called in a jail")
+    return found
+
+
+def _model(target: Any, words: str | None) -> Any:
+    if words is None:
+        return None
+    module, _, name = words.partition(":")
+    found: Any = importlib.import_module(module) if module else sys.modules[target.__module__]
+    for part in name.split("."):
+        found = getattr(found, part)
+    return found
+
+
+Call = Callable[[], object]
+Shaped = tuple[Callable[..., Any], Call]
+
+
+def _by_name(code: Code, arguments: Mapping[str, Any], context: Mapping[str, Any]) -> Shaped:
+    found = signature(code.target)
+    ready = as_annotated(found, arguments) | _injected(found, context)
+    return code.target, lambda: code.target(**ready)
+
+
+def _by_model(code: Code, arguments: Mapping[str, Any], context: Mapping[str, Any]) -> Shaped:
+    """`handler(args)`, or `handler(args, deps)` with what the run gives."""
+    args = as_model(code.model, arguments)
+    beside = handed(code.target, code.target.__name__, "args", "deps")
+    if beside.second is None:
+        return code.target, lambda: code.target(args)
+    second = _context(beside.second, beside.hint, context) if beside.is_context else _deps(context)
+    return code.target, lambda: code.target(args, second)
+
+
+def _by_value(code: Code, arguments: Mapping[str, Any], context: Mapping[str, Any]) -> Shaped:
+    """`execute(input)`, or `execute(input, context)`."""
+    value = dict(arguments) if code.model is None else as_model(code.model, arguments)
+    beside = handed(code.target, code.target.__name__, "input", "context")
+    if beside.second is None:
+        return code.target, lambda: code.target(value)
+    second = _context(beside.second, beside.hint, context)
+    return code.target, lambda: code.target(value, second)
+
+
+def _by_object(code: Code, arguments: Mapping[str, Any], context: Mapping[str, Any]) -> Shaped:
+    """`execute(_exec_ctx, **arguments)` of an object that is built here, unless it is there."""
+    instance = code.target() if code.live is None else code.live
+    execute = type(instance).execute
+    found = taken(execute)
+    given = _injected(Signature((), found.contexts), context)
+    if clash := given.keys() & arguments.keys():
+        raise ToolError(f"there is no argument {min(clash)}", retryable="yes")
+    return execute, lambda: execute(instance, **given, **arguments)
+
+
+_SHAPES: Mapping[str, Callable[[Code, Mapping[str, Any], Mapping[str, Any]], Shaped]] = {
+    "function": _by_name,
+    "model": _by_model,
+    "value": _by_value,
+    "base": _by_object,
+}
+
+
+def _context(name: str, hint: Any, context: Mapping[str, Any]) -> Any:
+    return _injected(Signature((), {name: hint}), context)[name]
+
+
+def _deps(context: Mapping[str, Any]) -> Any:
+    from toolcell.calls import RunDeps
+
+    return RunDeps(
+        workspace=context.get("workspace") or os.getcwd(),
+        phase=context.get("phase"),
+        task_kind=context.get("task_kind"),
+        extra=dict(context.get("deps") or {}),
+    )
+
+
 def _settled(value: object) -> object:
     """A handler's `Returned` or `ToolResult` as what crosses the channel; else the value."""
     results = sys.modules.get("toolcell.results")
     if results is not None and isinstance(value, results.ToolResult):
-        if not value.success:
-            raise ToolError(value.error_text, retryable=value.error.retryable)
         output = value.content if value.output is None else value.output
-        value = Returned(output, value.metadata, value.content or None)
+        failure = value.error
+        read = None if value.files_read is None else list(map(os.fspath, value.files_read))
+        value = Returned(
+            output,
+            value.metadata,
+            value.content or None,
+            read,
+            summary=value.summary or None,
+            terminate=value.terminate is True,
+        )
+        if failure is not None:
+            hint = getattr(failure, "hint", None)
+            raised = ToolError(failure.message, hint=hint, retryable=failure.retryable)
+            raised.beside = value.as_json()
+            raise raised
     return value.as_json() if isinstance(value, Returned) else value
 
 
@@ -66,39 +188,15 @@ def invoke(target: object, arguments: Mapping[str, Any], context: Mapping[str, A
     return decode(target, arguments, context)()
 
 
-def converted(function: Callable[..., Any], arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Validated JSON arguments as the Python values that `function` is annotated with.
-
-    What was not given stays away, so that the function's own default holds; an optional
-    argument without a default becomes None.
-    """
-    return _converted(signature(function), arguments)
-
-
 def describe(module: types.ModuleType) -> list[dict[str, Any]]:
-    """Every `Tool` at a module's top level, as plain data. Runs in a jail; trusted by nobody.
+    """Every tool at a module's top level, as plain data. Runs in a jail; trusted by nobody.
 
     Raises:
         TypeError, ValueError: a tool has no usable schema; the message names it.
     """
-    from toolcell.tools import FunctionTool
+    from toolcell._described import described
 
-    found: dict[int, dict[str, Any]] = {}
-    for name, value in vars(module).items():
-        if isinstance(value, FunctionTool) and id(value) not in found:
-            found[id(value)] = {
-                "name": value.name,
-                "description": value.description,
-                "input_schema": value.input_schema,
-                "access_mode": value.access_mode.value,
-                "danger_level": value.danger_level.value,
-                "aliases": list(value.aliases),
-                "path_params": dict(value.path_params),
-                "qualname": name,
-                "limits": _limits(value.limits),
-                "timeout_s": value.timeout_s,
-            }
-    return list(found.values())
+    return described(module)
 
 
 def describe_pack(
@@ -110,125 +208,34 @@ def describe_pack(
     return lambda: describe(target)
 
 
-def _limits(limits: Any) -> dict[str, Any] | None:
-    if limits is None:
-        return None
-    import dataclasses
+def ask_pack(
+    target: object, arguments: Mapping[str, Any], context: Mapping[str, Any]
+) -> Callable[[], object]:
+    """An adapter like `decode`, that calls one of a tool's own callables on a value instead."""
+    from toolcell._described import record_of
 
-    return dataclasses.asdict(limits)
+    what = context["what"]
+    function = getattr(record_of(target), what)
+    given = () if what == "availability_check" else (arguments["value"],)
 
+    def thunk() -> object:
+        found = function(*given)
+        if what == "availability_check":
+            return bool(found)
+        if what == "paths":
+            one = isinstance(found, str | os.PathLike)
+            return [os.fspath(path) for path in ([found] if one else found or ())]
+        return found
 
-def _function(target: object) -> Callable[..., Any]:
-    tools = sys.modules.get("toolcell.tools")
-    if tools is not None and isinstance(target, tools.FunctionTool):
-        target = target.function
-    if not callable(target):
-        raise TypeError(f"the handler is {type(target).__name__}, which cannot be called")
-    return target
+    return thunk
 
 
 def _injected(found: Signature, context: Mapping[str, Any]) -> dict[str, Any]:
     if not found.context_names:
         return {}
-    import dataclasses
+    from toolcell.context import injected
 
-    from toolcell.calls import CallContext
-
-    known = {field.name for field in dataclasses.fields(CallContext)}
-    value = CallContext(**{name: item for name, item in context.items() if name in known})
-    return {
-        name: dict(context) if hint is dict else value for name, hint in found.context_names.items()
-    }
-
-
-def _converted(found: Signature, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    ready: dict[str, Any] = {}
-    for parameter in found.parameters:
-        if parameter.name in arguments:
-            converter = _converter(parameter.annotation) or _by_pydantic(parameter.annotation)
-            try:
-                ready[parameter.name] = converter(arguments[parameter.name])
-            except ToolError as error:
-                raise ToolError(f"argument {parameter.name}: {error}", retryable="yes") from None
-        elif parameter.default is MISSING and parameter.optional:
-            ready[parameter.name] = None
-    unknown = arguments.keys() - ready.keys()
-    if unknown:
-        raise ToolError(f"there is no argument {min(unknown)}", retryable="yes")
-    return ready
-
-
-def _same(value: Any) -> Any:
-    return value
-
-
-def _integer(value: Any) -> Any:
-    return int(value) if isinstance(value, float) and value.is_integer() else value
-
-
-def _number(value: Any) -> Any:
-    return float(value) if isinstance(value, int) and not isinstance(value, bool) else value
-
-
-def _converter(annotation: Any) -> Converter | None:
-    """How JSON becomes `annotation` without pydantic; None when that takes pydantic."""
-    if annotation in (Any, str, bool, None, types.NoneType, list, dict, object):
-        return _same
-    if annotation is int:
-        return _integer
-    if annotation is float:
-        return _number
-    if annotation is Path:
-        return Path
-    origin, args = get_origin(annotation), get_args(annotation)
-    if origin is Annotated:
-        light = all(isinstance(mark, PathRole | AtLeast | str) for mark in args[1:])
-        return _converter(args[0]) if light else None
-    if origin is Literal:
-        plain = all(type(option) in (str, int, bool, types.NoneType) for option in args)
-        return _same if plain else None
-    if origin is list:
-        return _each(_converter(args[0]))
-    if origin is dict and args[0] is str:
-        return _each_value(_converter(args[1]))
-    if origin in (Union, types.UnionType):
-        return _of_union(args)
-    return None
-
-
-def _each(item: Converter | None) -> Converter | None:
-    return None if item is None else lambda values: [item(value) for value in values]
-
-
-def _each_value(item: Converter | None) -> Converter | None:
-    return (
-        None if item is None else lambda found: {key: item(value) for key, value in found.items()}
-    )
-
-
-def _of_union(args: tuple[Any, ...]) -> Converter | None:
-    some = [arg for arg in args if arg not in (None, types.NoneType)]
-    if len(some) > 1:
-        return _same if all(arg in (str, int, float, bool) for arg in some) else None
-    inner = _converter(some[0])
-    return None if inner is None else lambda value: None if value is None else inner(value)
-
-
-def _by_pydantic(annotation: Any) -> Converter:
-    from pydantic import TypeAdapter, ValidationError
-
-    adapter: TypeAdapter[Any] = TypeAdapter(annotation)
-
-    def convert(value: Any) -> Any:
-        # JSON mode: text is what dates, enums and sets are made of.
-        try:
-            return adapter.validate_json(json.dumps(value))
-        except ValidationError as error:
-            first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-            place = ".".join(map(str, first["loc"]))
-            raise ToolError(f"{place}: {first['msg']}" if place else first["msg"]) from None
-
-    return convert
+    return injected(found, context)
 
 
 def _awaited(coroutine: types.CoroutineType[Any, Any, Any], function: Callable[..., Any]) -> object:

@@ -215,6 +215,7 @@ def confine(
         handler = CommandHandler(argv=argv, script=script)
     else:
         ref = tool.handler
+        assert isinstance(ref, HandlerRef), "the supervisor answers it: there is no jail"
         mounts += _handler_mounts(ref)
         handler = PythonHandler(
             module=ref.module,
@@ -224,8 +225,13 @@ def confine(
             digest=ref.digest,
             sys_path=(*ref.sys_path, *library_path()),
             adapter=ADAPTER,
-            context={**context, "settled_paths": settled} if tool.trusted else context,
+            context={
+                **context,
+                **ref.words(),
+                **({"settled_paths": settled} if tool.trusted else {}),
+            },
             hidden=_hidden_frames(tool, ref),
+            channel=tool.takes_context,
         )
     spec = JailSpec(
         workspace=workspace.path,
@@ -235,7 +241,7 @@ def confine(
         mounts=tuple(mounts),
         env={**host.base_environment(), **choices.environment},
         limits=limits,
-        network=choices.network,
+        network=choices.network_of(tool),
         isolation=choices.isolation,
         waive=choices.waive,
     )

@@ -77,6 +77,7 @@ _log = logging.getLogger("toolcell")
 
 JUDGED_MAX: Final = 50
 """How often a change set is judged again because others were kept meanwhile."""
+_UNOBSERVED: Final = "unknown: this call could change the workspace in place"
 _UNSEEN: Final = "nobody could be shown the changes, so nothing was kept"
 
 
@@ -210,7 +211,8 @@ class Transactions:
         layer = transaction.layer
         if transaction.spec.workspace_mode == "direct":
             self.ledger.unobserved()
-            return result
+            metadata = {**result.metadata, "files_changed": _UNOBSERVED}
+            return dataclasses.replace(result, metadata=metadata)
         if layer is None or result.error is not None:
             return kept(result, Effects())
         exceeded = full(layer.fd, transaction.spec.limits)

@@ -14,6 +14,9 @@ class ToolError(Exception):
     thinks: "yes", "no" or "maybe".
     """
 
+    beside: object = None
+    """What a handler's own failed `ToolResult` says beside its error, as it crosses the channel."""
+
     def __init__(
         self,
         message: str,

@@ -1,6 +1,6 @@
 """The road of one call, straight down.
 
-resolve → validate → decide → approve → record → confine → run → settle → conclude
+resolve → validate → hooks → decide → approve → record → confine → run → settle → conclude
 """
 
 from __future__ import annotations
@@ -8,50 +8,56 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import logging
-import os
 from collections.abc import AsyncIterable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any
 
 import trio
 
-from toolcell._agreements import FORGED, Agreements, answering
-from toolcell._choices import (
-    check_types,
-    choices_of,
-    chosen_ceiling,
-    chosen_mode,
-    default_state_dir,
-    refuse_unknown_choices,
-)
-from toolcell._ledger import Baseline
-from toolcell._policies import policy_of
-from toolcell._protected import Protected
+from toolcell._agreements import FORGED, Agreement, answering
+from toolcell._answered import Asked, SupervisorRef, answer
+from toolcell._asked_packs import paths_in_jail, unavailable_in_jail
+from toolcell._assembly import Assembly
+from toolcell._choices import chosen_mode
+from toolcell._kept_back import without_kept_back
+from toolcell._large_output import checked
 from toolcell._recording import Recording
-from toolcell._sensitive_files import Lookout
-from toolcell.approval import Answer, Approver, ask_terminal, deny_all
-from toolcell.audit import Audit
+from toolcell._retries import may_retry, wait_s
+from toolcell.approval import Answer, Approver
+from toolcell.availability import unavailable
 from toolcell.calls import CallContext, ToolCall, new_call_id
-from toolcell.confinement import Workspace, confine
-from toolcell.effects import Transaction, Transactions
-from toolcell.folders import Folders
-from toolcell.planning import PLAN_CHANGED, Ask, Planned, Planner
+from toolcell.confinement import confine
+from toolcell.effects import Transaction
+from toolcell.hooks import run_after, run_before
+from toolcell.parallel import in_parallel
+from toolcell.planning import PLAN_CHANGED, Ask, Planned
 from toolcell.prepared import Plan, prepared
-from toolcell.registry import ToolRegistry
+from toolcell.registry import Snapshot
 from toolcell.results import (
-    Effects,
+    Denied,
     ExecutorError,
+    Failure,
+    HookFailed,
     InvalidArguments,
-    ToolDisabled,
     ToolResult,
-    UnknownTool,
 )
+from toolcell.retained import Retainer
 from toolcell.schema import Validated, validate
-from toolcell.settlement import defect, denied, nudged, objected, refused, settle
+from toolcell.settlement import (
+    answered,
+    defect,
+    denied,
+    finished,
+    may_spool,
+    nudged,
+    objected,
+    refused,
+    settle,
+)
 from toolcell.tools import Tool
-from toolcell_policies import Decision, Mode, Outcome, Policy, Reason
+from toolcell_policies import Decision, ExecutionCategory, Outcome, Reason
 from toolcell_sandbox import StdinTooLarge, run_in_jail
 from toolcell_sandbox.outcome import Receipt
-from toolcell_sandbox.spec import Limits, Network, WorkspaceMode
+from toolcell_sandbox.spec import Limits, WorkspaceMode
 
 if TYPE_CHECKING:
     from toolcell_sandbox._call import Sink
@@ -59,9 +65,6 @@ if TYPE_CHECKING:
 _log = logging.getLogger("toolcell")
 
 Stdin = bytes | AsyncIterable[bytes] | None
-
-CONCURRENT_CALLS = 64
-"""Calls at once unless `max_concurrency` says otherwise: each holds some ten descriptors."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,133 +77,32 @@ class _Request:
     mode: WorkspaceMode | None
     review: bool
     approver: Approver
-    prepared: Plan | None
+    snapshot: Snapshot | None = None
+    """The tools as the caller was shown them; None is as they are now."""
+    refuse_stale: bool = False
+    prepared: Plan | None = None
     """The plan that was answered, where the answer came before the call."""
-    objection: Reason | None
+    objection: Reason | None = None
     """What speaks against that plan."""
-    stdin: Stdin
-    sink: Sink | None
+    stdin: Stdin = None
+    sink: Sink | None = None
 
 
-class Executor:
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class _Jailed:
+    """What a call came to in its jail, and its hold on the workspace."""
+
+    result: ToolResult
+    transaction: Transaction
+
+
+class Executor(Assembly):
     """Runs tool calls, each in a jail of its own, and says exactly how each ended.
 
-    Use it as `async with Executor(...) as executor`. The built-in tools are registered unless
-    `builtin` is false or a registry has tools of those names. Without an `approver` nothing
-    that needs a person runs. One executor takes many calls at once, `max_concurrency` of them
-    in jails.
-
-    `policy` is "standard", "coding", "ci" or "strict", a file, or a `Policy`; by default
-    TOOLCELL_POLICY, else "standard". `mode` is a ceiling: "explore", "plan" or "build".
-    `isolation` names the guarantees that every jail must hold, or the call fails closed; by
-    default TOOLCELL_ISOLATION, else "standard". `waive` names guarantees that calls may do
-    without: each one is then asked about, and a warning names them. `workspace_mode` is what
-    tools get of the workspace: "transaction" (what they change is judged before it is kept),
-    "read_only", "scratch" (an empty one of the jail's own) or "direct" (changed in place); None
-    gives it to a tool that only reads for reading, and to any other as a transaction, or
-    directly at level "container", which has none. With `review` the approver is shown what each
-    call changed before it is kept. `on_refused` "park" keeps refused changes under a handle, for
-    `toolcell effects`. `read` and `write` are host folders that tools see besides it, at their real
-    paths; only tools that write or execute may write in the latter, and nothing there is undone.
-    `env` is added to the jail's own environment; nothing of this process's is inherited.
-
-    Raises:
-        ValueError: the workspace or a folder is one that no tool may have, or a choice is not
-            offered.
-        TypeError: an option is of another type than it says.
+    Use it as `async with Executor(...) as executor`; `Assembly` says what each option is.
     """
 
-    def __init__(
-        self,
-        registry: ToolRegistry | None = None,
-        *,
-        tools: Iterable[Any] = (),
-        workspace: str | os.PathLike[str],
-        policy: str | os.PathLike[str] | Policy | None = None,
-        approver: Approver = deny_all,
-        mode: Mode | str = Mode.BUILD,
-        isolation: str | None = None,
-        limits: Limits | None = None,
-        network: Network | None = None,
-        workspace_mode: WorkspaceMode | None = None,
-        review: bool = False,
-        on_refused: Literal["all", "park"] = "all",
-        read: Iterable[str | os.PathLike[str]] = (),
-        write: Iterable[str | os.PathLike[str]] = (),
-        env: Mapping[str, str] | None = None,
-        waive: Iterable[str] = (),
-        state_dir: str | os.PathLike[str] | None = None,
-        max_concurrency: int | None = None,
-        builtin: bool = True,
-    ) -> None:
-        refuse_unknown_choices(isolation=isolation)
-        check_types(limits, network, approver, max_concurrency)
-        self.registry = ToolRegistry() if registry is None else registry
-        if builtin:
-            from toolcell.builtin import builtin_tools
-
-            for tool in builtin_tools():
-                if tool.name not in self.registry:
-                    self.registry.register(tool)
-        for tool in tools:
-            self.registry.register(tool)
-        self.state_dir = os.fspath(state_dir) if state_dir is not None else default_state_dir()
-        self.workspace = Workspace.open(os.fspath(workspace), state_dir=self.state_dir)
-        self.limits = limits or Limits()
-        protected = Protected.here(self.state_dir, self.workspace.path)
-        self.choices = choices_of(
-            isolation=isolation,
-            network=network,
-            workspace_mode=workspace_mode,
-            folders=Folders.open(read, write, workspace=self.workspace, protected=protected),
-            env=env,
-            waive=waive,
-        )
-        if on_refused not in ("all", "park"):
-            raise ValueError(f"on_refused {on_refused!r} is not offered; choose one of: all, park")
-        self._approver, self._review, self._parks = approver, review, on_refused == "park"
-        if approver is ask_terminal or review:
-            # Now, before a tool can put a module of that name where this process would find it.
-            import toolcell._terminal  # noqa: F401  # for its effect on sys.modules
-        self._agreements = Agreements(state_dir=self.state_dir, workspace=self.workspace.path)
-        self.policy = policy_of(
-            policy,
-            workspace=self.workspace.path,
-            is_trusted=self._agreements.is_trusted,
-        )
-        self._planner = Planner(
-            workspace=self.workspace,
-            protected=protected,
-            choices=self.choices,
-            policy=self.policy,
-            mode=chosen_ceiling(mode),
-            granted=self._agreements.granted,
-        )
-        self._transactions = Transactions(
-            workspace=self.workspace,
-            protected=protected,
-            choices=self.choices,
-            planner=self._planner,
-            state_dir=self.state_dir,
-        )
-        self._lookout = Lookout(workspace=self.workspace, protected=protected)
-        self._audit = Audit(self.state_dir)
-        self._slots = trio.CapacityLimiter(max_concurrency or CONCURRENT_CALLS)
-
-    async def __aenter__(self) -> Self:
-        self._audit.start()
-        try:
-            self._agreements.start()
-            await self._transactions.start()
-        except BaseException:
-            self._audit.stop()
-            raise
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        self._transactions.stop()
-        self._agreements.stop()
-        self._audit.stop()
+    __doc__ = f"{__doc__}\n{Assembly.__doc__}"
 
     # -- the road -------------------------------------------------------------------------
 
@@ -216,12 +118,15 @@ class Executor:
         review: bool | None = None,
         stdin: Stdin = None,
         sink: Sink | None = None,
+        snapshot: Snapshot | None = None,
+        refuse_stale: bool = False,
     ) -> ToolResult:
         """Run one call and return how it ended, whatever the tool or the model did.
 
         `workspace_mode` and `review` are this call's, instead of the executor's. `stdin` is fed
         to the handler, None is nothing to read; `sink` is awaited with each chunk of output as it
-        comes. Neither is part of what is decided.
+        comes. Neither is part of what is decided. With `snapshot` the tool is the one that was
+        captured there; with `refuse_stale` it is `tool_stale` where it is another one by now.
 
         Leaves two records: an intent, durable before its jail starts, and one terminal. Cancelled,
         it kills the tree, waits until it is gone, keeps nothing, writes the terminal record, and
@@ -243,8 +148,8 @@ class Executor:
             mode=mode,
             review=self._review if review is None else review,
             approver=self._approver,
-            prepared=None,
-            objection=None,
+            snapshot=snapshot,
+            refuse_stale=refuse_stale,
             stdin=stdin,
             sink=sink,
         )
@@ -278,26 +183,14 @@ class Executor:
             return refused(request.call, defect(error, "toolcell itself failed to run this call"))
 
     async def _road(self, request: _Request, recording: Recording) -> ToolResult:
-        call, context = request.call, request.context
+        call = request.call
         if request.objection is not None:
             return refused(call, objected(request.objection))
-        tool = self.registry.snapshot().resolve(call.name)
-        if not isinstance(tool, Tool):
-            return refused(call, tool)
-        valid = validate(tool, call.arguments)
-        if not isinstance(valid, Validated):
-            return refused(call, valid, tool_name=tool.name)
-        run = self._agreements.run_state(tool.name, valid.arguments, context)
-        plan = self._planner.plan(
-            Ask(
-                tool=tool,
-                valid=valid,
-                context=context,
-                limits=request.limits,
-                mode=request.mode,
-                run=run,
-            )
-        )
+        ask = await self._asked(request)
+        if isinstance(ask, ToolResult):
+            return ask
+        run = self._agreements.run_state(ask.tool.name, ask.valid.arguments, ask.context)
+        plan = self._planner.plan(dataclasses.replace(ask, run=run))
         if request.prepared is not None and not request.prepared.is_for(plan):
             plan = plan.denied("plan_changed", PLAN_CHANGED)
         agreement = await self._agreements.agreed(request.approver, plan, call.call_id)
@@ -306,79 +199,225 @@ class Executor:
             return _refused(call, plan, agreement.failure, terminate=agreement.terminate)
         if plan.decision.outcome is Outcome.DENY:
             return _refused(call, plan, denied(plan.decision))
+        known = self._cache.get(plan, call.call_id)
+        if known is not None:
+            return known
+        result = await self._tried(request, agreement, recording)
+        self._cache.put(plan, result)
+        return result
+
+    async def _asked(self, request: _Request) -> Ask | ToolResult:
+        """What is asked for: a tool that is there, with arguments that it takes."""
+        call = request.call
+        shown = self._shown(request)
+        tool = self._found(call.name, shown, refuse_stale=request.refuse_stale)
+        if not isinstance(tool, Tool):
+            return refused(call, tool)
+        lacking = await unavailable_in_jail(tool, isolation=self.choices.isolation)
+        if lacking is not None:
+            return refused(call, lacking, tool_name=tool.name)
+        valid = validate(tool, call.arguments)
+        if not isinstance(valid, Validated):
+            return refused(call, valid, tool_name=tool.name)
+        if request.prepared is None:
+            said = await run_before(shown.before_hooks, tool.name, valid.arguments)
+            if isinstance(said, HookFailed):
+                return refused(call, said, tool_name=tool.name, repairs=valid.repairs)
+            if said is not valid.arguments:
+                again = validate(tool, said)
+                if not isinstance(again, Validated):
+                    return refused(call, again, tool_name=tool.name, repairs=valid.repairs)
+                valid = dataclasses.replace(again, repairs=(*valid.repairs, *again.repairs))
+        told = await paths_in_jail(tool, valid.arguments, isolation=self.choices.isolation)
+        if isinstance(told, Denied):
+            return refused(call, told, tool_name=tool.name, repairs=valid.repairs)
+        return Ask(
+            tool=tool,
+            valid=valid,
+            context=request.context,
+            limits=request.limits,
+            mode=request.mode,
+            told_paths=told,
+        )
+
+    def _found(self, name: str, shown: Snapshot, *, refuse_stale: bool) -> Tool | Failure:
+        """The tool to call, or why there is none to call."""
+        tool = shown.resolve(name)
+        if not isinstance(tool, Tool):
+            return tool
+        stale = shown.stale(tool.name, self.registry.snapshot()) if refuse_stale else None
+        return stale or unavailable(tool) or tool
+
+    async def _tried(
+        self, request: _Request, agreement: Agreement, recording: Recording
+    ) -> ToolResult:
+        """Run; and again, where that does the same as once, and what went wrong may pass."""
+        for attempt in range(1, self._retries + 2):
+            result = await self._run(request, agreement, recording)
+            if attempt > 1:
+                metadata = {**result.metadata, "attempts": attempt}
+                result = dataclasses.replace(result, metadata=metadata)
+            if attempt > self._retries or not may_retry(agreement, result):
+                break
+            await trio.sleep(wait_s(attempt))
+        # No checkpoint from here on: what was kept is kept, and the result says so.
+        result = await run_after(self._shown(request).after_hooks, result)
+        return await finished(result, agreement.plan.tool, retain=self._retainer(request))
+
+    async def _run(
+        self, request: _Request, agreement: Agreement, recording: Recording
+    ) -> ToolResult:
+        """Once: on record, still what was agreed to, answered by ourselves or in a jail."""
+        call = request.call
         with contextlib.ExitStack() as held:
             async with self._slots:
                 unrecorded = await recording.begin(agreement, resumed=request.prepared is not None)
                 if unrecorded is not None:
-                    return _refused(call, plan, unrecorded)
-                plan = self._planner.recheck(plan)
+                    return _refused(call, agreement.plan, unrecorded)
+                plan = self._planner.recheck(agreement.plan)
                 if plan.decision.outcome is Outcome.DENY:
                     return _refused(call, plan, denied(plan.decision))
-                handler, spec = confine(
-                    tool,
-                    plan.arguments,
-                    workspace=self.workspace,
-                    limits=plan.limits,
-                    choices=self.choices,
-                    mode=plan.mode,
-                    context=dataclasses.asdict(context) | {"call_id": call.call_id},
-                    settled=plan.settled,
-                )
-                problem = await self._lookout.problem(spec)
-                if problem is not None:
-                    return _refused(call, plan, problem, receipt=Receipt())
-                transaction = await self._transactions.begin(spec)
-                if not isinstance(transaction, Transaction):
-                    return _refused(call, plan, transaction, receipt=Receipt())
-                held.callback(transaction.close)
-                try:
-                    outcome = await run_in_jail(
-                        handler,
-                        transaction.spec,
-                        stdin=request.stdin,
-                        sink=request.sink,
-                        alarm=transaction.alarm,
-                        keep=transaction.keep,
-                    )
-                except StdinTooLarge as error:
-                    return _refused(call, plan, InvalidArguments(message=str(error)))
-            result = settle(call, tool, outcome, decision=plan.decision, repairs=valid.repairs)
-            result = nudged(result, run)
+                ref = plan.tool.handler
+                if isinstance(ref, SupervisorRef):
+                    return await self._answered(request, plan, ref)
+                jailed = await self._jailed(request, plan, held)
+            if isinstance(jailed, ToolResult):
+                return jailed
             # Outside of the slots: a person may think for minutes.
             return await self._transactions.conclude(
-                transaction,
+                jailed.transaction,
                 plan,
-                result,
+                nudged(jailed.result, plan.ask.run),
                 approver=request.approver,
                 review=request.review,
                 park=self._parks,
             )
 
-    async def hidden(self) -> tuple[tuple[str, ...], frozenset[str]]:
-        """What of the workspace no call can see now, and which of it git tracks.
+    async def _answered(self, request: _Request, plan: Planned, ref: SupervisorRef) -> ToolResult:
+        """What no jail can read, told by ourselves."""
+        asked = Asked(
+            retain=self._retainer(request), registry=self.registry, context=request.context
+        )
+        said = await answer(ref, plan.arguments, asked)
+        result = answered(
+            request.call, plan.tool, said, decision=plan.decision, repairs=plan.valid.repairs
+        )
+        return nudged(result, plan.ask.run)
 
-        Git calls the latter deleted, and what was committed of it can be read from its objects.
-        """
-        return await self._transactions.hidden()
+    async def _jailed(
+        self, request: _Request, plan: Planned, held: contextlib.ExitStack
+    ) -> _Jailed | ToolResult:
+        """What the handler came to in its jail, which is gone; what it changed is held back."""
+        call, tool = request.call, plan.tool
+        handler, spec = confine(
+            tool,
+            plan.arguments,
+            workspace=self.workspace,
+            limits=plan.limits,
+            choices=self.choices,
+            mode=plan.mode,
+            context=self._told(call, plan),
+            settled=plan.settled,
+        )
+        problem = await self._lookout.problem(spec)
+        if problem is not None:
+            return _refused(call, plan, problem, receipt=Receipt())
+        transaction = await self._transactions.begin(spec)
+        if not isinstance(transaction, Transaction):
+            return _refused(call, plan, transaction, receipt=Receipt())
+        held.callback(transaction.close)
+        try:
+            outcome = await run_in_jail(
+                handler,
+                transaction.spec,
+                stdin=request.stdin,
+                sink=request.sink,
+                alarm=transaction.alarm,
+                keep=transaction.keep,
+                spool=self._retained.spool_folder if may_spool(tool) else None,
+            )
+        except StdinTooLarge as error:
+            return _refused(call, plan, InvalidArguments(message=str(error)))
+        outcome, large = await checked(
+            outcome,
+            tool,
+            self._retainer(request),
+            isolation=self.choices.isolation,
+            waive=self.choices.waive,
+        )
+        if tool.trusted:
+            # Thousands of names: not on the loop.
+            outcome = await trio.to_thread.run_sync(
+                without_kept_back, outcome, self._protected, self.workspace.path
+            )
+        repairs = plan.valid.repairs
+        result = settle(call, tool, outcome, decision=plan.decision, repairs=repairs, large=large)
+        return _Jailed(result=result, transaction=transaction)
 
-    # -- what calls came to ---------------------------------------------------------------
+    def _shown(self, request: _Request) -> Snapshot:
+        """The tools and hooks as the caller was shown them."""
+        return request.snapshot or self.registry.snapshot()
 
-    def baseline(self) -> Baseline:
-        """This moment of the workspace, for `changes_since`."""
-        return self._transactions.ledger.baseline()
+    def _retainer(self, request: _Request) -> Retainer:
+        """What is too large to be shown, kept for the session that the call is made for."""
+        return Retainer(self._retained, request.context.session_id or self._own_session)
 
-    async def changes_since(self, baseline: Baseline) -> Effects | None:
-        """What of all that calls have changed since is other than it was: nothing, if it nets out.
+    def _told(self, call: ToolCall, plan: Planned) -> dict[str, Any]:
+        """What a handler may know of its call: plain data, none of it the model's."""
+        return {
+            **dataclasses.asdict(plan.ask.context),
+            "call_id": call.call_id,
+            "deps": dict(self.deps),
+            "workspace": self.workspace.path,
+        }
 
-        Compares kinds, modes, contents and where links point, of what was committed by this
-        executor since the baseline, with the workspace as it is now. None where a call changed
-        something in place, which nobody observed.
+    # -- many at once ---------------------------------------------------------------------
+
+    async def call_many(
+        self,
+        calls: Iterable[ToolCall],
+        *,
+        context: CallContext | None = None,
+        snapshot: Snapshot | None = None,
+        limit: int | None = None,
+    ) -> list[ToolResult]:
+        """All calls of one turn: at once where their categories do not conflict, else in order.
+
+        What reads after a write waits for it; results come in the order of the calls. At most
+        `limit` run at a time, first come, first served. A cancel ends all, as in `call`.
 
         Raises:
-            ValueError: the baseline is another executor's.
-            OSError: the workspace cannot be read any more.
+            ValueError: `limit` is below 1.
         """
-        return await self._transactions.changes_since(baseline)
+        shown = snapshot or self.registry.snapshot()
+
+        def category(call: ToolCall) -> ExecutionCategory:
+            tool = shown.get(call.name)
+            return ExecutionCategory.COMPUTE if tool is None else tool.runs_as
+
+        def run(call: ToolCall) -> Any:
+            return lambda: self.call(call, context=context, snapshot=shown)
+
+        return await in_parallel([(category(one), run(one)) for one in calls], limit=limit)
+
+    def snapshot(self, context: CallContext | None = None) -> Snapshot:
+        """The tools to show a model for one request: `definitions`, and `settle` to call them.
+
+        What a ceiling leaves out or a rule denies whatever the arguments are is not in
+        `definitions`; that is what is seen, and no authorization: each call is decided on anew.
+        """
+        now = self.registry.snapshot()
+        context = context or CallContext()
+
+        async def settler(call: ToolCall, *, refuse_stale: bool = False) -> ToolResult:
+            return await self.call(call, context=context, snapshot=now, refuse_stale=refuse_stale)
+
+        def is_shown(tool: Tool) -> bool:
+            return self._planner.admits(tool, context) and not self._planner.denies(tool)
+
+        return dataclasses.replace(now, settler=settler, is_shown=is_shown)
+
+    # -- what would be decided ------------------------------------------------------------
 
     def check(
         self,
@@ -387,42 +426,24 @@ class Executor:
         *,
         context: CallContext | None = None,
         workspace_mode: WorkspaceMode | None = None,
-    ) -> Decision | UnknownTool | ToolDisabled | InvalidArguments:
+    ) -> Decision | Failure:
         """What would be decided about a call, and every reason; runs nothing, records nothing.
+
+        Hooks are not run: the arguments are judged as they are given.
 
         Raises:
             ValueError: the workspace mode is not offered.
         """
         mode = chosen_mode(workspace_mode)
-        tool = self.registry.snapshot().resolve(name)
+        tool = self._found(name, self.registry.snapshot(), refuse_stale=False)
         if not isinstance(tool, Tool):
             return tool
         valid = validate(tool, arguments or {})
         if not isinstance(valid, Validated):
             return valid
-        ask = Ask(
-            tool=tool,
-            valid=valid,
-            context=context or CallContext(),
-            limits=self.limits,
-            mode=mode,
-        )
-        return self._planner.plan(ask).decision
-
-    def jail_of(self, tool: Tool) -> dict[str, Any]:
-        """The jail that a call of this tool would get, as `toolcell check` shows it."""
-        return self.choices.jail_of(tool, self._planner.workspace_mode(tool))
-
-    def admitted(self, context: CallContext | None = None) -> tuple[Tool, ...]:
-        """The tools to show a model: those that are switched on, and that no ceiling leaves out.
-
-        What is not among them would be `not_admitted` when it is called, and nothing else would.
-        """
         context = context or CallContext()
-        tools = self.registry.snapshot().list_tools()
-        return tuple(tool for tool in tools if self._planner.admits(tool, context))
-
-    # -- answers that come later ----------------------------------------------------------
+        ask = Ask(tool=tool, valid=valid, context=context, limits=self.limits, mode=mode)
+        return self._planner.plan(ask).decision
 
     async def prepare(
         self,
@@ -432,10 +453,11 @@ class Executor:
         call_id: str | None = None,
         context: CallContext | None = None,
         workspace_mode: WorkspaceMode | None = None,
-    ) -> Plan | UnknownTool | ToolDisabled | InvalidArguments:
+    ) -> Plan | Failure:
         """What would be decided about a call, as data that a person can be shown somewhere else.
 
-        Runs nothing and asks nobody. `resume` takes the plan with an answer, once, for a day.
+        Runs nothing but the hooks before a call, and asks nobody. `resume` takes the plan with an
+        answer, once, for a day.
 
         Raises:
             ValueError: the workspace mode is not offered.
@@ -444,19 +466,19 @@ class Executor:
         mode = chosen_mode(workspace_mode)
         if not isinstance(call, ToolCall):
             call = ToolCall(str(call), arguments or {}, call_id or new_call_id())
-        tool = self.registry.snapshot().resolve(call.name)
-        if not isinstance(tool, Tool):
-            return tool
-        valid = validate(tool, call.arguments)
-        if not isinstance(valid, Validated):
-            return valid
-        ask = Ask(
-            tool=tool,
-            valid=valid,
+        request = _Request(
+            call=call,
             context=context or CallContext(),
             limits=self.limits,
             mode=mode,
+            review=False,
+            approver=self._approver,
         )
+        ask = await self._asked(request)
+        if isinstance(ask, ToolResult):
+            assert ask.error is not None
+            return ask.error
+        call = ToolCall(call.name, ask.valid.arguments, call.call_id)
         return prepared(call, self._planner.plan(ask), self._agreements.seal_key())
 
     async def resume(

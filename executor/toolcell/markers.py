@@ -73,11 +73,13 @@ class Returned:
     `output` is the value, as if it had been returned alone. `metadata` is merged into the
     result's. `content` is what the model sees instead of the rendered output; None means
     rendered. `files_read` are the paths that were read, which counts for built-in tools only.
-    Leaves the jail as `{RETURNED: {"output", "metadata", "content", "files_read"}}`, which any
-    handler could also return by hand: it is a convenience, and no claim in it is trusted.
+    `summary` is one line about it, `terminate` a proposal to end the run.
+    Leaves the jail as `{RETURNED: {"output", "metadata", "content", "files_read"}}`, with
+    "summary" and "terminate" where they say something, which any handler could also return by
+    hand: it is a convenience, and no claim in it is trusted.
     """
 
-    __slots__ = ("content", "files_read", "metadata", "output")
+    __slots__ = ("content", "files_read", "metadata", "output", "summary", "terminate")
 
     def __init__(
         self,
@@ -85,11 +87,15 @@ class Returned:
         metadata: Mapping[str, object] | None = None,
         content: str | None = None,
         files_read: Sequence[str] | None = None,
+        summary: str | None = None,
+        terminate: bool = False,
     ) -> None:
         self.output = output
         self.metadata = dict(metadata or {})
         self.content = content
         self.files_read = None if files_read is None else list(files_read)
+        self.summary = summary
+        self.terminate = terminate
 
     def as_json(self) -> dict[str, dict[str, object]]:
         """The object that crosses the private channel."""
@@ -98,5 +104,7 @@ class Returned:
             "metadata": self.metadata,
             "content": self.content,
             "files_read": self.files_read,
+            **({"summary": self.summary} if self.summary else {}),
+            **({"terminate": True} if self.terminate else {}),
         }
         return {RETURNED: found}

@@ -65,6 +65,8 @@ class Ask:
     mode: WorkspaceMode | None = None
     """The call's own choice of a workspace mode, where it makes one."""
     run: RunState = dataclasses.field(default_factory=RunState)
+    told_paths: tuple[str, ...] | None = None
+    """What an untrusted pack's own `paths` said in a jail; None where nobody asked it."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -210,7 +212,7 @@ class Planner:
         tool, arguments = ask.tool, ask.valid.arguments
         # Of one moment: what is judged as written and as read is then one place.
         fs = StillFilesystem()
-        paths = self._paths(tool, arguments, fs)
+        paths = self._paths(ask, fs)
         limits = limits_for(tool, arguments, ask.limits)
         ceiling = self._ceiling(ask.context)
         ready = self._ready(tool, ask.mode, ceiling)
@@ -233,7 +235,7 @@ class Planner:
             command_paths=() if command is None else command.paths,
             exposed=self._exposed(command, ready),
             rule_call=self._rule_call(tool, arguments, paths, command),
-            network=self._choices.network.kind,
+            network=self._choices.network_of(tool).kind,
             waived=self._choices.waive,
             workspace_mode=ready,
             write_folders=self._writable if writes(tool) else (),
@@ -278,6 +280,13 @@ class Planner:
             display_bytes=0,
         )
         return admits(facts)
+
+    def denies(self, tool: Tool) -> bool:
+        """Whether a rule denies every call of a tool, whatever its arguments are."""
+        if self._policy.rules is None:
+            return False
+        asked = self._rule_call(tool, {}, (), None)
+        return asked is not None and bool(self._policy.rules.judge(asked).denies)
 
     def _ceiling(self, context: CallContext) -> Mode:
         return self._mode if context.mode is None else self._mode.stricter(Mode(context.mode))
@@ -365,7 +374,7 @@ class Planner:
             spec_hash=tool.spec_hash,
             arguments=ask.valid.arguments,
             workspace=f"{self._workspace.path}\0{self._workspace.identity}",
-            network=choices.network.kind,
+            network=choices.network_of(tool).kind,
             waived=choices.waive,
             pack_digest=tool.handler.digest if isinstance(tool.handler, HandlerRef) else None,
             jail={
@@ -423,7 +432,7 @@ class Planner:
             tool_name=tool.name,
             spec_hash=tool.spec_hash,
             policy_epoch=self._policy.epoch,
-            network=choices.network.kind,
+            network=choices.network_of(tool).kind,
             workspace_mode=mode,
             waived=choices.waive,
             isolation=choices.isolation,
@@ -456,11 +465,16 @@ class Planner:
             homes=self._protected.homes,
         )
 
-    def _paths(
-        self, tool: Tool, arguments: Mapping[str, Any], fs: Filesystem
-    ) -> tuple[PathVerdict, ...]:
-        """Every path argument, given or by default, resolved now."""
+    def _paths(self, ask: Ask, fs: Filesystem) -> tuple[PathVerdict, ...]:
+        """Every path argument, given or by default, resolved now; and what `paths` names."""
+        tool, arguments = ask.tool, ask.valid.arguments
         named: list[tuple[str, Role]] = []
+        try:
+            told = tool.paths_of(arguments) if ask.told_paths is None else ask.told_paths
+        except ValueError as error:
+            return (_unresolved("paths_unknown", str(error)),)
+        role: Role = "write" if writes(tool) else "read"
+        named += [(path, each) for path in told for each in _ROLES[role]]
         for name, role in tool.path_params.items():
             default = tool.input_schema.get("properties", {}).get(name, {}).get("default")
             value = arguments.get(name, default)
@@ -469,7 +483,8 @@ class Planner:
                     # Who writes a file may read it as well: an edit returns what was there.
                     named += [(path, each) for each in _ROLES[role]]
         if len(named) > PATHS_MAX:
-            return (_too_many(len(named)),)
+            text = f"the call names {len(named):,} paths; {PATHS_MAX:,} are looked at"
+            return (_unresolved("path_too_many", text),)
         return tuple(self._verdict(path, role, fs) for path, role in named)
 
     def _verdict(self, path: str, role: Role, fs: Filesystem) -> PathVerdict:
@@ -486,15 +501,14 @@ class Planner:
         )
 
 
-def _too_many(count: int) -> PathVerdict:
-    text = f"the call names {count:,} paths; {PATHS_MAX:,} are looked at"
+def _unresolved(code: str, text: str) -> PathVerdict:
     return PathVerdict(
         path_as_given="",
         resolved=None,
         role="read",
         inside=False,
         denied=True,
-        reasons=(Reason(code="path_too_many", text=text),),
+        reasons=(Reason(code=code, text=text),),
         level_floor=0,
         links=(),
     )

@@ -1,87 +1,47 @@
 """`ToolRegistry`: which tools there are, by which names, and which of them are switched on.
 
-Copy on write: a snapshot is the current state itself, so taking one costs nothing and what a
-call looked up cannot change below it. Nothing here is global to the process.
+A snapshot is the current state itself, so taking one costs nothing and what a call looked up
+cannot change below it. Nothing here is global to the process, and a registry holds no executor
+and asks nobody: it says what there is, never what may be done.
 """
 
 from __future__ import annotations
 
-import copy
-import dataclasses
+import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any
 
-from toolcell._arguments import shown_name
-from toolcell._problems import nearest
+from toolcell._catalogue import Catalogue, search_deferred
+from toolcell._snapshot import Settler, Snapshot
+from toolcell._stacks import Stacks
+from toolcell._tool_search import facets_of
+from toolcell.availability import refuse_async_check
+from toolcell.hooks import Hook
+from toolcell.registrations import PLACEMENTS, Entry, Placement, Registration, grouped
 from toolcell.results import ToolDisabled, UnknownTool
-from toolcell.schema import check_schema
-from toolcell.tools import Tool, tool
+from toolcell.tools import Tool, as_tool, check
 
-__all__ = ["Snapshot", "ToolRegistry"]
+__all__ = ["Registration", "Settler", "Snapshot", "ToolRegistry", "search_deferred"]
 
-Registrable = Tool | Callable[..., Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Snapshot:
-    """The tools as they were at one moment. Never changes."""
-
-    tools: Mapping[str, Tool]
-    """By canonical name, in the order of registration."""
-    names: Mapping[str, str]
-    """Canonical name by every name and alias."""
-    disabled: frozenset[str]
-
-    def get(self, name: str) -> Tool | None:
-        """The tool of that name or alias, switched on or not."""
-        canonical = self.names.get(name)
-        return None if canonical is None else self.tools[canonical]
-
-    def enabled(self, name: str) -> bool:
-        """Whether there is such a tool and it is switched on."""
-        canonical = self.names.get(name)
-        return canonical is not None and canonical not in self.disabled
-
-    def list_tools(self, only_enabled: bool = True) -> tuple[Tool, ...]:
-        """The tools in the order of registration."""
-        tools = self.tools.values()
-        return tuple(t for t in tools if not only_enabled or t.name not in self.disabled)
-
-    def resolve(self, name: str) -> Tool | UnknownTool | ToolDisabled:
-        """The tool to call, or why there is none to call."""
-        found = self.get(name)
-        if found is None:
-            return self._unknown(name)
-        if found.name in self.disabled:
-            message = f"the tool {found.name} exists, and is switched off"
-            return ToolDisabled(message=message, remedy="Only the operator can switch it on.")
-        return found
-
-    def _unknown(self, name: str) -> UnknownTool:
-        usable = [n for n, canonical in self.names.items() if canonical not in self.disabled]
-        close = nearest(name, usable)
-        if close:
-            told = f"did you mean {' or '.join(close)}?"
-        elif usable:
-            told = f"there are: {', '.join(t.name for t in self.list_tools()[:20])}"
-        else:
-            told = "there are no tools"
-        message = f"there is no tool named {shown_name(name) or '(nothing)'}; {told}"
-        return UnknownTool(message=message, nearest=close)
+Registrable = Any
+"""A `Tool`, a function, a `ToolDefinition`, or a `BaseTool`: an instance or the class."""
 
 
-_EMPTY = Snapshot(MappingProxyType({}), MappingProxyType({}), frozenset())
+class ToolRegistry(Catalogue):
+    """Tools by name and alias. Each name means one tool; changes never reach a snapshot.
 
-
-class ToolRegistry:
-    """Tools by name and alias. Each name means one tool; changes never reach a snapshot."""
+    Any thread may use it: a change is whole or not there, and reading a snapshot takes no lock.
+    """
 
     def __init__(self, *tools: Registrable) -> None:
-        self._now = _EMPTY
-        for item in tools:
-            self.register(item)
+        self._lock = threading.Lock()
+        self._stacks = Stacks()
+        self._before: tuple[Hook, ...] = ()
+        self._after: tuple[Hook, ...] = ()
+        # None where something has changed since; written under the lock.
+        self._now: Snapshot | None = None
+        if tools:
+            self._add([as_tool(item, None) for item in tools])
 
     def register(
         self,
@@ -89,106 +49,232 @@ class ToolRegistry:
         item: Registrable | None = None,
         *,
         enabled: bool = True,
-    ) -> None:
+        group: str | None = None,
+        deferred: bool = False,
+        placement: Placement = "application",
+        shadow: bool = True,
+    ) -> Registration:
         """Add tools: `register(tool)`, `register("name", tool)`, `register({"name": tool})`.
 
-        A key given beside a tool is its name. A plain function becomes a tool. Of a mapping,
-        all are added or none.
+        A key given beside a tool is its name. Of a mapping, all are added or none. The latest
+        registration of a name that is not closed is in effect, but one of a "location" always
+        stands above one of the "application"; `shadow=False` refuses a taken name instead. With
+        `group` the names become `<group>_<name>`, aliases too. `deferred` tools are not advertised:
+        search finds them, and they are called as any other.
+
+        A name that was switched off stays off when it is registered again.
 
         Raises:
-            ValueError: a name or alias is taken, or a schema or handler cannot be used.
+            ValueError: a name is given twice, or is the alias of another tool; a group's name is
+                too long, or is another's; a schema, handler or check cannot be used.
             TypeError: what was given is no tool and cannot become one.
         """
         if isinstance(what, str):
             if item is None:
                 raise TypeError(f"register({what!r}, …) needs the tool as well")
-            given: list[Tool] = [_as_tool(item, what)]
+            given = [as_tool(item, what)]
         elif item is not None:
             raise TypeError("register takes a tool, a name and a tool, or a mapping of them")
         elif isinstance(what, Mapping):
-            given = [_as_tool(below, key) for key, below in what.items()]
+            given = [as_tool(below, key) for key, below in what.items()]
         else:
-            given = [_as_tool(what, None)]
-        tools, names = dict(self._now.tools), dict(self._now.names)
-        for added in given:
-            for name in (added.name, *added.aliases):
-                if name in names:
-                    raise ValueError(_collision(added, name, names[name]))
-                names[name] = added.name
-            tools[added.name] = added
-        off = () if enabled else (t.name for t in given)
-        self._now = Snapshot(
-            MappingProxyType(tools), MappingProxyType(names), self._now.disabled.union(off)
+            given = [as_tool(what, None)]
+        if placement not in PLACEMENTS:
+            raise ValueError(f"placement {placement!r:.50} is none of: {', '.join(PLACEMENTS)}")
+        return self._add(
+            given,
+            enabled=enabled,
+            group=group,
+            deferred=deferred,
+            placement=placement,
+            shadow=shadow,
         )
+
+    def _add(
+        self,
+        given: list[Tool],
+        *,
+        enabled: bool = True,
+        group: str | None = None,
+        deferred: bool = False,
+        placement: Placement = "application",
+        shadow: bool = True,
+    ) -> Registration:
+        entries = tuple(
+            Entry(
+                tool=_ready(tool, group),
+                placement=placement,
+                group=group,
+                deferred=deferred,
+            )
+            for tool in given
+        )
+        with self._lock:
+            self._stacks.add(entries, enabled=enabled, shadow=shadow)
+            self._now = None
+        return Registration(entries, self._remove)
+
+    def _remove(self, entries: tuple[Entry, ...]) -> None:
+        with self._lock:
+            if self._stacks.remove(entries):
+                self._now = None
+
+    # -- what there is --------------------------------------------------------------------
 
     def snapshot(self) -> Snapshot:
         """The present state, in constant time; later changes do not reach it."""
-        return self._now
+        now = self._now
+        if now is not None:
+            return now
+        with self._lock:
+            # Another thread may have been quicker.
+            self._now = self._now or Snapshot(
+                *self._stacks.shared(), before_hooks=self._before, after_hooks=self._after
+            )
+            return self._now
+
+    def _seen(self) -> Snapshot:
+        return self.snapshot()
 
     def get(self, name: str) -> Tool | None:
         """The tool of that name or alias, switched on or not."""
-        return self._now.get(name)
+        with self._lock:
+            return self._stacks.get(name)
 
     def resolve(self, name: str) -> Tool | UnknownTool | ToolDisabled:
-        """The tool to call, or why there is none to call."""
-        return self._now.resolve(name)
+        """The tool to call, or why there is none to call. Does not ask whether it is available."""
+        return self.snapshot().resolve(name)
 
-    def list_tools(self, only_enabled: bool = True) -> list[Tool]:
-        """The tools in the order of registration."""
-        return list(self._now.list_tools(only_enabled))
+    def list_tools(self, only_enabled: bool = True, *, only_available: bool = False) -> list[Tool]:
+        """The tools in the order of registration, deferred ones too.
+
+        `only_available` asks each availability check.
+        """
+        return list(self.snapshot().list_tools(only_enabled, only_available=only_available))
+
+    def __len__(self) -> int:
+        with self._lock:
+            return len(self._stacks)
+
+    def __contains__(self, name: object) -> bool:
+        with self._lock:
+            return name in self._stacks
+
+    # -- on and off -----------------------------------------------------------------------
 
     def enable_tool(self, name: str) -> bool:
         """Switch a tool on; whether that changed anything known."""
         return self._switch(name, on=True)
 
     def disable_tool(self, name: str) -> bool:
-        """Switch a tool off; whether that changed anything known."""
+        """Switch a tool off; whether that changed anything known.
+
+        The name stays off, also where it is taken back and registered again.
+        """
         return self._switch(name, on=False)
 
     def is_tool_enabled(self, name: str) -> bool:
         """Whether there is such a tool and it is switched on."""
-        return self._now.enabled(name)
+        with self._lock:
+            return self._stacks.enabled(name)
 
-    def get_tool_schemas(self, only_enabled: bool = True) -> list[dict[str, Any]]:
-        """What a model is told of each tool: `{"name", "description", "input_schema"}`, copies."""
-        return [
-            {
-                "name": t.name,
-                "description": t.description,
-                "input_schema": copy.deepcopy(t.input_schema),
-            }
-            for t in self._now.list_tools(only_enabled)
-        ]
+    def get_tool_states(self) -> dict[str, bool]:
+        """Whether each tool is switched on, by canonical name, in the order of registration."""
+        now = self.snapshot()
+        return {name: name not in now.disabled for name in now.tools}
+
+    def set_tool_states(self, states: Mapping[str, bool]) -> tuple[str, ...]:
+        """Switch many on and off at once; the names that are not known.
+
+        A name that is not known and is to be off is off from the moment it is registered, until
+        it is switched on.
+        """
+        with self._lock:
+            unknown = tuple(name for name in states if name not in self._stacks)
+            for name, on in states.items():
+                if name in self._stacks:
+                    self._stacks.switch(name, on=bool(on))
+                elif not on:
+                    self._stacks.switch_off_in_advance(name)
+            self._now = None
+        return unknown
 
     def _switch(self, name: str, *, on: bool) -> bool:
-        canonical = self._now.names.get(name)
-        if canonical is None or (canonical not in self._now.disabled) is on:
-            return False
-        now = self._now.disabled
-        disabled = now - {canonical} if on else now | {canonical}
-        self._now = dataclasses.replace(self._now, disabled=disabled)
-        return True
+        with self._lock:
+            has_changed = self._stacks.switch(name, on=on)
+            if has_changed:
+                self._now = None
+            return has_changed
 
-    def __len__(self) -> int:
-        return len(self._now.tools)
+    # -- hooks ----------------------------------------------------------------------------
 
-    def __contains__(self, name: object) -> bool:
-        return name in self._now.names
+    def register_before_hook(
+        self,
+        hook: Hook | Callable[..., Any],
+        critical: bool = False,
+        name: str | None = None,
+        description: str = "",
+    ) -> Hook:
+        """Have a function of the program's run before each call, in the order of registration.
+
+        It gets `(tool_name, arguments)`, and may return other arguments, which are validated.
+        Where a critical one fails, the call does not run. A `Hook` is taken as it is.
+
+        Raises:
+            TypeError: it cannot be called.
+        """
+        made = _hook(hook, critical, name, description)
+        with self._lock:
+            self._before, self._now = (*self._before, made), None
+        return made
+
+    def register_after_hook(
+        self,
+        hook: Hook | Callable[..., Any],
+        critical: bool = False,
+        name: str | None = None,
+        description: str = "",
+    ) -> Hook:
+        """Have a function of the program's run after each call, in the order of registration.
+
+        It gets `(result)`. Where a critical one fails, so does the result, which says that what
+        the call did has happened. A `Hook` is taken as it is.
+
+        Raises:
+            TypeError: it cannot be called.
+        """
+        made = _hook(hook, critical, name, description)
+        with self._lock:
+            self._after, self._now = (*self._after, made), None
+        return made
+
+    def remove_hook(self, hook: Hook) -> bool:
+        """Take a hook back, wherever it was registered; whether it was."""
+        with self._lock:
+            before = tuple(one for one in self._before if one is not hook)
+            after = tuple(one for one in self._after if one is not hook)
+            has_changed = len(before) + len(after) < len(self._before) + len(self._after)
+            if has_changed:
+                self._before, self._after, self._now = before, after, None
+            return has_changed
 
 
-def _as_tool(item: Registrable, key: str | None) -> Tool:
-    found = item if isinstance(item, Tool) else tool(item)
-    if key is not None and key != found.name:
-        found = found.renamed(key)
-    if not found.trusted:
-        # Now, while whoever registers it can still read the reason.
-        check_schema(found.input_schema)
-        _ = found.compiled, found.compiled_output, found.spec_hash
+def _ready(tool: Tool, group: str | None) -> Tool:
+    """The tool as it is registered, looked at now, while whoever registers it reads the reason."""
+    found = grouped(tool, group)
+    refuse_async_check(found)
+    facets_of(found)
+    if found is not tool and not found.trusted:
+        check(found)
     return found
 
 
-def _collision(added: Tool, name: str, owner: str) -> str:
-    if name == added.name == owner:
-        return f"there is a tool named {name} already; register it under another name"
-    as_what = "name" if name == added.name else "alias"
-    return f"the {as_what} {name} of tool {added.name} is taken by tool {owner}"
+def _hook(
+    given: Hook | Callable[..., Any], critical: bool, name: str | None, description: str
+) -> Hook:
+    if isinstance(given, Hook):
+        return given
+    if not callable(given):
+        raise TypeError(f"a hook is a function, not {type(given).__name__}")
+    called = name or getattr(given, "__name__", None) or type(given).__name__
+    return Hook(callback=given, name=called, critical=critical, description=description)

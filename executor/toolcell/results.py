@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from toolcell.views import BasicResult, PhaseResult, SettledResult
 from toolcell_sandbox.changeset import path_json
 from toolcell_sandbox.failures import (
     Blame,
@@ -255,6 +256,33 @@ class Effects:
         }
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verification:
+    """Whether edits that were to be transient net out to nothing: `ok` only where that is proven.
+
+    `effects` is what is left of them; None where calls changed the workspace in place, which
+    nobody observed, so nothing can be said.
+    """
+
+    effects: Effects | None
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing is left."""
+        return self.effects is not None and not self.effects.paths
+
+    @property
+    def text(self) -> str:
+        """What a model is told."""
+        if self.effects is None:
+            return "whether all edits were taken back cannot be told: calls changed files in place"
+        left = self.effects.paths
+        if not left:
+            return "all edits were taken back"
+        named = ", ".join(map(_shown, left[:20])) + (", …" if len(left) > 20 else "")
+        return f"{len(left)} edits are to be taken back yet: {named}"
+
+
 __all__ = [
     "ApprovalRejected",
     "ApprovalTimeout",
@@ -291,6 +319,7 @@ __all__ = [
     "ToolUnavailable",
     "Truncation",
     "UnknownTool",
+    "Verification",
 ]
 
 Failure = (
@@ -437,6 +466,39 @@ class ToolResult:
     def ok(self) -> bool:
         """Success, and the command, if there was one, returned 0."""
         return self.success and self.exit_code in (None, 0)
+
+    def as_phase(self) -> PhaseResult:
+        """The view whose fields are `content`, `summary`, `files_changed` and `terminate`."""
+        read, changed = self.files_read, self.files_changed
+        return PhaseResult(
+            tool_name=self.tool_name,
+            success=self.success,
+            content=self.content,
+            summary=self.summary,
+            error=self.error_text or None,
+            files_read=None if read is None else list(read),
+            files_changed=None if changed is None else list(changed),
+            terminate=self.terminate,
+        )
+
+    def as_basic(self) -> BasicResult:
+        """The view of success, value, error text and metadata."""
+        return BasicResult(
+            success=self.success,
+            output=self.output,
+            error=self.error_text or None,
+            metadata=dict(self.metadata),
+        )
+
+    def as_settled(self) -> SettledResult:
+        """The view of structured value, content parts and opaque handles."""
+        text = ({"type": "text", "text": self.content},) if self.content else ()
+        return SettledResult(
+            value=self.output,
+            parts=(*text, *self.parts),
+            handles=tuple(one.handle for one in self.retained),
+            error=None if self.error is None else self.error.to_json(),
+        )
 
     def to_json(self) -> dict[str, Any]:
         """The object that `--json` prints, schema 1."""

@@ -6,6 +6,7 @@ One road for every tool: whatever made the schema, arguments are validated again
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -23,6 +24,12 @@ if TYPE_CHECKING:
 
 __all__ = ["Compiled", "Validated", "check_foreign", "check_schema", "input_schema", "validate"]
 
+DIALECTS: Final = {
+    "json-schema.org/draft/2020-12/schema": jsonschema_rs.Draft202012Validator,
+    "json-schema.org/draft-07/schema": jsonschema_rs.Draft7Validator,
+}
+"""By `$schema`, without its scheme and an empty fragment; without one it is 2020-12."""
+
 FOREIGN_BYTES: Final = 64 << 10
 FOREIGN_DEPTH: Final = 24
 FOREIGN_NODES: Final = 20_000
@@ -39,6 +46,11 @@ _MAPS: Final = (
     "dependentSchemas",
     "dependencies",
 )
+_OPEN: Final = frozenset(
+    ("additionalProperties", "unevaluatedProperties", "allOf", "anyOf", "oneOf", "$ref", "if")
+)
+"""What says itself how open an object is, or has parts that do."""
+
 _LISTS: Final = ("anyOf", "oneOf", "allOf", "prefixItems")
 _SINGLES: Final = (
     "items", "additionalProperties", "not", "if", "then", "else", "contains", "propertyNames",
@@ -50,7 +62,8 @@ _SINGLES: Final = (
 class Validated:
     """Arguments that the schema accepts, as plain JSON values, and what was repaired to get there.
 
-    Each repair is `{"path", "from", "to", "why"}`. Defaults are not filled in.
+    Each repair is `{"path", "from", "to", "why"}`. Defaults are filled in where the schema is all
+    that says them (`Tool.fills_defaults`); a function and a model apply their own.
     """
 
     arguments: dict[str, Any]
@@ -63,8 +76,9 @@ class Compiled:
     __slots__ = ("_validator", "names", "schema")
 
     def __init__(self, schema: dict[str, Any]) -> None:
+        dialect = _dialect(schema)
         try:
-            self._validator = jsonschema_rs.Draft202012Validator(
+            self._validator: Any = DIALECTS[dialect](
                 schema,
                 validate_formats=True,
                 pattern_options=jsonschema_rs.RegexOptions(size_limit=1 << 20),
@@ -72,13 +86,25 @@ class Compiled:
             )
         except (jsonschema_rs.ValidationError, jsonschema_rs.ReferencingError, ValueError) as error:
             reason = str(error).strip().splitlines()[0][:300]
-            raise ValueError(f"not a usable JSON Schema (2020-12): {reason}") from None
+            raise ValueError(f"not a usable JSON Schema ({dialect}): {reason}") from None
         self.schema = schema
         self.names: tuple[str, ...] = tuple(schema.get("properties", {}))
 
     def accepts(self, value: object) -> bool:
         """Whether the value is valid as it stands."""
-        return self._validator.is_valid(value)
+        valid: bool = self._validator.is_valid(value)
+        return valid
+
+    def accepts_plain(self, value: object) -> bool:
+        """Whether the value is plain JSON, and valid as it stands."""
+        try:
+            return self.accepts(read(value))
+        except NotPlain:
+            return False
+
+    def errors(self, value: object) -> Iterator[Any]:
+        """The validator's own errors, one by one."""
+        return iter(self._validator.iter_errors(value))
 
     def problems(self, value: object) -> list[dict[str, str]]:
         """What is wrong with the value, at most twenty places."""
@@ -108,6 +134,8 @@ def validate(
     repairs = tuple(repairer.repairs)
     problems = repairer.problems
     if not problems and compiled.accepts(repaired):
+        if tool.fills_defaults:
+            repaired = with_defaults(repaired, compiled.schema)
         return Validated(repaired, repairs)
     problems = (problems + compiled.problems(repaired))[: _problems.PROBLEMS_MAX]
     return _invalid(tool.name, problems, compiled.names, repairs)
@@ -148,6 +176,80 @@ def input_schema(target: Tool | Callable[..., Any]) -> dict[str, Any]:
     return schema
 
 
+def model_schema(model: Any) -> dict[str, Any]:
+    """The JSON Schema of a model that arguments become an instance of: a closed object.
+
+    Raises:
+        TypeError: it has no JSON Schema, or is no object.
+    """
+    from toolcell._build import of_model
+
+    return of_model(model)
+
+
+def given_schema(schema: object) -> dict[str, Any]:
+    """A copy of a schema that a program gives for a tool's input, closed where it leaves it open.
+
+    One that is composed at the top (`allOf`, `$ref` and the like) is left as it is, since closing
+    it there would refuse what its parts name.
+
+    Raises:
+        ValueError: it is no plain JSON object.
+    """
+    if not isinstance(schema, Mapping):
+        raise ValueError(f"parameters are a JSON Schema, an object, not {schema!r:.50}")
+    try:
+        found: dict[str, Any] = read(dict(schema))
+    except NotPlain as error:
+        raise ValueError(f"the schema is not plain JSON: {error}") from None
+    found.setdefault("type", "object")
+    found.setdefault("properties", {})
+    if not found.keys() & _OPEN:
+        found["additionalProperties"] = False
+    return found
+
+
+def with_defaults(value: dict[str, Any], schema: Mapping[str, Any]) -> dict[str, Any]:
+    """`value` with what it leaves out filled in, at the top and in the objects it holds."""
+    found = dict(value)
+    properties = schema.get("properties")
+    for name, below in (properties if isinstance(properties, dict) else {}).items():
+        if not isinstance(below, dict):
+            continue
+        if name not in found and "default" in below:
+            found[name] = copy.deepcopy(below["default"])
+        if isinstance(found.get(name), dict):
+            found[name] = with_defaults(found[name], below)
+    return found
+
+
+def check_defaults(tool: Tool) -> None:
+    """Refuse a default that its own schema does not allow: it would be filled in unchecked.
+
+    Null is taken everywhere: it is how "nothing" is written.
+
+    Raises:
+        ValueError: names the place.
+    """
+    schema = tool.input_schema
+    for path, node in _walk(schema):
+        if node.get("default") is not None and path != "$":
+            kept = ("$schema", "$defs", "definitions")
+            around = {key: schema[key] for key in kept if key in schema}
+            if not Compiled({**around, **node}).accepts(node["default"]):
+                raise ValueError(f"tool {tool.name}: {path}: its default is not what it allows")
+
+
+def _dialect(schema: Mapping[str, Any]) -> str:
+    said = schema.get("$schema", "https://json-schema.org/draft/2020-12/schema")
+    name = said.partition("://")[2].rstrip("#") if isinstance(said, str) else ""
+    if name not in DIALECTS:
+        raise ValueError(
+            f"$schema {said!r:.100} is not spoken here: write 2020-12 or draft-07, or leave it out"
+        )
+    return name
+
+
 def check_schema(schema: dict[str, Any]) -> None:
     """Refuse what providers reject: tuples and arrays without a type for their items.
 
@@ -168,14 +270,16 @@ def check_schema(schema: dict[str, Any]) -> None:
             raise ValueError(f"{path}: an untyped array; {why}: write list[str] or the like")
 
 
-def check_foreign(schema: object) -> dict[str, Any]:
+def check_foreign(schema: object, *, output: bool = False) -> dict[str, Any]:
     """An untrusted schema, bounded in size and in the time it can cost, closed at the top.
+
+    That of an output may describe anything, and is not closed.
 
     Raises:
         ValueError: too large, too deep, recursive, remote, or no JSON Schema.
     """
     if not isinstance(schema, dict):
-        raise ValueError("an input schema is a JSON object")
+        raise ValueError(f"an {'output' if output else 'input'} schema is a JSON object")
     try:
         text = json.dumps(read(schema))
     except NotPlain as error:
@@ -183,11 +287,13 @@ def check_foreign(schema: object) -> dict[str, Any]:
     if len(text) > FOREIGN_BYTES:
         raise ValueError(f"the schema is larger than {FOREIGN_BYTES} bytes")
     found: dict[str, Any] = json.loads(text)
-    _cost(found, found, (), 0)
+    _dialect(found)
+    _cost({key: value for key, value in found.items() if key != "$schema"}, found, (), 0)
     if sum(map(_patterns, _walk(found))) > FOREIGN_PATTERNS:
         raise ValueError(f"the schema has more than {FOREIGN_PATTERNS} regular expressions")
-    check_schema(found)
-    found.setdefault("additionalProperties", False)
+    if not output:
+        check_schema(found)
+        found.setdefault("additionalProperties", False)
     Compiled(found)
     return found
 
@@ -208,9 +314,10 @@ def _cost(node: object, root: dict[str, Any], refs: tuple[str, ...], total: int)
         raise ValueError(f"the schema uses {node_keys}; only $ref to #/$defs is allowed")
     ref = node.get("$ref")
     if ref is not None:
-        defs = root.get("$defs", {})
-        name = ref.removeprefix("#/$defs/") if isinstance(ref, str) else ""
-        if f"#/$defs/{name}" != ref or not isinstance(defs, dict) or name not in defs:
+        where = "definitions" if str(ref).startswith("#/definitions/") else "$defs"
+        defs = root.get(where, {})
+        name = ref.removeprefix(f"#/{where}/") if isinstance(ref, str) else ""
+        if f"#/{where}/{name}" != ref or not isinstance(defs, dict) or name not in defs:
             raise ValueError("the schema has a $ref to something else than its own #/$defs")
         if ref in refs:
             raise ValueError(f"the schema is recursive at {ref}")

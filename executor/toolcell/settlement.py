@@ -1,17 +1,24 @@
-"""From a jail's outcome to the one result: output validated, content worded for the model."""
+"""From a jail's outcome to the one result: output validated, content worded for the model.
+
+`settle` comes before the effects are judged, `finished` after all that can add to the content.
+"""
 
 from __future__ import annotations
 
+import base64
 import dataclasses
 import traceback
-from collections.abc import Mapping
-from typing import Any
+import types
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
-import orjson
-
+from toolcell._finishing import finished, plain_text
 from toolcell._hints import hints
+from toolcell._returned import Said, said
 from toolcell.calls import ToolCall
-from toolcell.markers import RETURNED
+from toolcell.content_parts import Found, parts_of
+from toolcell.errors import ToolError
+from toolcell.markers import Returned
 from toolcell.results import (
     Denied,
     ExecutorError,
@@ -24,10 +31,28 @@ from toolcell.tools import CommandRef, HandlerRef, Tool
 from toolcell_policies import Decision, Reason, RunState
 from toolcell_sandbox import JailOutcome
 from toolcell_sandbox.failures import Exception as RaisedException
+from toolcell_sandbox.failures import ToolError as Failed
 from toolcell_sandbox.outcome import Receipt
+
+if TYPE_CHECKING:
+    from toolcell._large_output import Large
+
+__all__ = [
+    "answered",
+    "defect",
+    "denied",
+    "finished",
+    "invalid_output",
+    "may_spool",
+    "nudged",
+    "objected",
+    "refused",
+    "settle",
+]
 
 PYTHON_TOOL = "toolcell.builtin.python"
 REASONS_TOLD = 20
+PROBLEM_CHARS_MAX = 500
 HINTED_CHARS = 2_000
 """How much of a failed command's standard output is looked at for what a hint answers."""
 
@@ -119,67 +144,170 @@ def settle(
     *,
     decision: Decision,
     repairs: tuple[dict[str, str], ...],
+    large: Large | None = None,
 ) -> ToolResult:
-    """The result of a call that ran, or whose jail could not be built."""
+    """The result of a call that ran, or whose jail could not be built.
+
+    `large` is an output that was checked already, and lies on disk.
+    """
     failure: Any = outcome.failure
-    output, metadata, content, read = _returned(outcome.value)
-    if failure is None and tool.compiled_output is not None:
-        failure = _invalid(tool, tool.compiled_output.problems(output))
-    if _shows_streams(tool):
-        output = _with_streams(tool, outcome, output)
+    told = said(outcome.value) if large is None else large.said
+    if failure is None and large is None and tool.compiled_output is not None:
+        failure = invalid_output(tool, tool.compiled_output.problems(told.output))
+    metadata = dict(told.metadata)
+    output = _with_streams(tool, outcome, told.output) if _shows_streams(tool) else told.output
     if outcome.unconfirmed is not None:
         metadata["unconfirmed_result"] = outcome.unconfirmed
     if outcome.exec_errno is not None:
         metadata["exec_errno"] = outcome.exec_errno
+    parts: tuple[dict[str, Any], ...] = ()
+    if large is not None:
+        metadata |= large.marks
     if failure is None:
-        if content is None:
-            content = _streams_text(outcome) if _shows_streams(tool) else _plain_text(output)
+        content, parts, problem = _shown(tool, outcome, told, output, large)
+        if problem is not None:
+            metadata["model_output_error"] = problem
     else:
         streams = _streams_text(outcome)
         content = f"{streams}\n{_error_text(failure)}".strip() if streams else _error_text(failure)
-    said = getattr(failure, "message", "")
+    words = getattr(failure, "message", "")
     if _shows_streams(tool):
         last = outcome.stdout.text()[-HINTED_CHARS:] if outcome.exit_code else ""
-        said = f"{last}\n{outcome.stderr.text()}\n{said}"
-    content = "\n".join([content, *(f"hint: {hint}" for hint in hints(said))])
+        words = f"{last}\n{outcome.stderr.text()}\n{words}"
+    content = "\n".join([content, *(f"hint: {hint}" for hint in hints(words))])
     return ToolResult(
         call_id=call.call_id,
         tool_name=tool.name,
         success=failure is None,
         content=content,
         output=output if failure is None else None,
+        summary=told.summary,
         error=failure,
         metadata=metadata,
         exit_code=outcome.exit_code,
-        files_read=read if tool.trusted else None,
+        files_read=told.files_read if tool.trusted else None,
+        terminate=told.terminate,
         repairs=repairs,
         stdout=outcome.stdout,
         stderr=outcome.stderr,
         usage=outcome.usage,
         decision=decision,
         receipt=outcome.receipt,
+        truncation=None if large is None or failure is not None else large.truncation,
+        retained=() if large is None or large.retained is None else (large.retained,),
+        parts=parts,
     )
 
 
-def _returned(
-    value: Any,
-) -> tuple[Any, dict[str, Any], str | None, tuple[str, ...] | None]:
-    """A `Returned` apart: output, metadata, content, files read. Else it is the output itself."""
-    if not (isinstance(value, dict) and value.keys() == {RETURNED}):
-        return value, {}, None, None
-    inner = value[RETURNED]
-    if not isinstance(inner, dict):
-        return value, {}, None, None
-    metadata, content, read = (inner.get(name) for name in ("metadata", "content", "files_read"))
-    return (
-        inner.get("output"),
-        dict(metadata) if isinstance(metadata, dict) else {},
-        content if isinstance(content, str) else None,
-        tuple(map(str, read)) if isinstance(read, list) else None,
+def answered(
+    call: ToolCall,
+    tool: Tool,
+    answer: object,
+    *,
+    decision: Decision,
+    repairs: tuple[dict[str, str], ...] = (),
+) -> ToolResult:
+    """The result of a call that the supervisor answered itself: a value, `Returned` or `ToolError`.
+
+    No jail was built: the receipt holds nothing, and the metadata say who answered.
+    """
+    who = {"answered_by": "supervisor"}
+    if isinstance(answer, ToolError):
+        failure = Failed(message=str(answer), hint=answer.hint, retryable=answer.retryable)
+        result = refused(
+            call,
+            failure,
+            tool_name=tool.name,
+            decision=decision,
+            repairs=repairs,
+            receipt=Receipt(),
+        )
+        return dataclasses.replace(result, metadata=who)
+    told = said(answer.as_json() if isinstance(answer, Returned) else answer)
+    return ToolResult(
+        call_id=call.call_id,
+        tool_name=tool.name,
+        success=True,
+        content=plain_text(told.output) if told.content is None else told.content,
+        output=told.output,
+        summary=told.summary,
+        metadata={**told.metadata, **who},
+        repairs=repairs,
+        decision=decision,
+        receipt=Receipt(),
     )
 
 
-def _invalid(tool: Tool, problems: list[dict[str, str]]) -> InvalidOutput | None:
+def _shown(
+    tool: Tool, outcome: JailOutcome, told: Said, output: Any, large: Large | None
+) -> tuple[str, tuple[dict[str, Any], ...], str | None]:
+    """What the model sees of a success: text, content parts, and what went wrong with it.
+
+    The program's own word about it counts before the handler's, and that before the rendered
+    output. Where the program's function raises or returns something else, the rest goes on.
+    """
+    problem = None
+    if tool.to_model_output is not None:
+        shown = "" if large is not None else _model_output(tool.to_model_output, output)
+        if isinstance(shown, Found):
+            return shown.text, _images(shown), None
+        if large is None and not isinstance(shown, _Problem):
+            return shown, (), None
+        problem = "skipped: the output is too large" if large is not None else str(shown)
+    if told.content is not None:
+        streams = _streams_text(outcome) if large is not None and _shows_streams(tool) else ""
+        return f"{streams}\n{told.content}".lstrip("\n"), (), problem
+    if _shows_streams(tool):
+        return _streams_text(outcome), (), problem
+    found = parts_of(output)
+    if found is not None:
+        return found.text, _images(found), problem
+    return plain_text(output), (), problem
+
+
+def _images(found: Found) -> tuple[dict[str, Any], ...]:
+    return tuple(part.to_json() for part in found.parts if part.text is None)
+
+
+class _Problem(str):
+    """What went wrong with a program's own function, in words."""
+
+    __slots__ = ()
+
+
+def _model_output(function: Callable[[Any], object], output: Any) -> str | Found | _Problem:
+    """What a program's function makes of a value: text or parts, or what went wrong.
+
+    It runs here, in the program's process: it is the program's own code.
+    """
+    try:
+        shown = function(output)
+    except Exception as error:  # noqa: BLE001 - the program's own; the result is not lost for it
+        return _Problem(f"{type(error).__name__}: {error}"[:PROBLEM_CHARS_MAX])
+    if isinstance(shown, str):
+        return shown
+    if isinstance(shown, types.CoroutineType):
+        shown.close()
+        return _Problem("TypeError: it is async; it has to be a plain function")
+    items = shown if isinstance(shown, list | tuple) else [shown]
+    found = parts_of([_marked(item) for item in items], text_alone=True)
+    if found is None:
+        kind = type(shown).__name__
+        return _Problem(f"TypeError: it returned {kind}, neither text nor content parts")
+    return found
+
+
+def _marked(item: object) -> object:
+    """Text and bytes as the content parts that they mean."""
+    if isinstance(item, str):
+        return {"type": "text", "text": item}
+    if isinstance(item, bytes | bytearray):
+        return {"base64": base64.b64encode(item).decode("ascii")}
+    return item
+
+
+def invalid_output(tool: Tool, problems: list[dict[str, str]]) -> InvalidOutput | None:
+    """The failure of an output that breaks the tool's schema; None where it does not."""
     if not problems:
         return None
     first = problems[0]
@@ -199,6 +327,14 @@ def nudged(result: ToolResult, run: RunState) -> ToolResult:
         content = f"{content}\n[toolcell: {run.loop_text}]".lstrip("\n")
     metadata = {**result.metadata, "loop": run.loop_text}
     return dataclasses.replace(result, content=content, metadata=metadata)
+
+
+def may_spool(tool: Tool) -> bool:
+    """Whether a large output may go to disk unseen: what lists names is looked at for them first.
+
+    The built-in tools that do return less than that.
+    """
+    return not tool.trusted or _shows_streams(tool)
 
 
 def _shows_streams(tool: Tool) -> bool:
@@ -222,13 +358,8 @@ def _streams_text(outcome: JailOutcome) -> str:
         parts.append(f"exit code {outcome.exit_code}")
     value = outcome.value
     if isinstance(value, Mapping) and value.get("value") is not None:
-        parts.append(_plain_text(value["value"]))
+        parts.append(plain_text(value["value"]))
     return "\n".join(part for part in parts if part)
-
-
-def _plain_text(value: Any) -> str:
-    """Text as it is, otherwise compact JSON."""
-    return value if isinstance(value, str) else orjson.dumps(value).decode()
 
 
 def _error_text(failure: Failure) -> str:

@@ -1,297 +1,37 @@
-"""`Tool`, the one record of a tool, and `@tool`, which makes it from a function.
+"""`@tool`, and `as_tool`: whatever way a tool is written, one `Tool` comes out.
 
 Importable inside a jail without pydantic and trio: what costs time is computed on first use.
 """
 
 from __future__ import annotations
 
-import dataclasses
-import hashlib
-import importlib
-import json
-import os
-import re
-import types
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
-from functools import cached_property
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, overload
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 
-from toolcell._locate import HandlerRef, locate, refuse_unreachable
-from toolcell._signature import Role, Signature, signature
+from toolcell._function_tool import FunctionTool
+from toolcell._locate import CommandRef, HandlerRef, refuse_unreachable
+from toolcell._make import fields_of
+from toolcell._signature import CONTEXT_NAMES, signature
+from toolcell._tool_record import NAME, Tool
 from toolcell_policies.vocabulary import (
-    TIER_NEVER,
     AccessMode,
     CostTier,
     DangerLevel,
     ExecutionCategory,
-    Phase,
     Priority,
 )
 
 if TYPE_CHECKING:
-    from toolcell.schema import Compiled
+    from toolcell.base_tool import BaseTool
+    from toolcell.definition import ToolDefinition
     from toolcell_sandbox.spec import Limits, Network
 
-__all__ = ["CommandRef", "FunctionTool", "HandlerRef", "Tool", "tool"]
+    Registrable = Tool | Callable[..., Any] | ToolDefinition | BaseTool | type[BaseTool]
+
+__all__ = ["NAME", "CommandRef", "FunctionTool", "HandlerRef", "Tool", "as_tool", "tool"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
-
-NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}", re.ASCII)
-"""What a tool and an alias may be called; use `fullmatch`."""
-
-_DANGER = {
-    AccessMode.READONLY: DangerLevel.SAFE,
-    AccessMode.WRITE: DangerLevel.LOW,
-    AccessMode.NETWORK: DangerLevel.LOW,
-    AccessMode.EXECUTE: DangerLevel.MEDIUM,
-    AccessMode.MIXED: DangerLevel.MEDIUM,
-}
-"""The danger that is assumed: none of them raises the level of its access mode."""
-
-
-_CATEGORIES = {
-    AccessMode.READONLY: ExecutionCategory.READ_ONLY,
-    AccessMode.WRITE: ExecutionCategory.WRITE,
-    AccessMode.NETWORK: ExecutionCategory.NETWORK,
-    AccessMode.EXECUTE: ExecutionCategory.EXECUTE,
-    AccessMode.MIXED: ExecutionCategory.MIXED,
-}
-_WORDS = (
-    "keywords",
-    "use_cases",
-    "examples",
-    "priority_hints",
-    "stages",
-    "task_types",
-    "mandatory_keywords",
-    "progress_params",
-)
-"""The fields that are tuples of text."""
-
-
-def _priority(given: Priority | int | str) -> Priority:
-    """A priority by itself, its number, or its name in either case."""
-    return Priority[given.upper()] if isinstance(given, str) else Priority(given)
-
-
-def _words(tool: str, field_name: str, given: Iterable[str]) -> tuple[str, ...]:
-    words = (given,) if isinstance(given, str) else tuple(given)
-    if not all(isinstance(word, str) for word in words):
-        raise ValueError(f"tool {tool}: {field_name} are words")
-    return words
-
-
-@dataclass(frozen=True, slots=True)
-class CommandRef:
-    """A built-in tool that is a command. `build` is "module:function", trusted code.
-
-    The function takes the validated arguments by name, in the supervisor, and returns the
-    program's words, the folder to start in, and the text of a script, which becomes a file of
-    the jail's own, or None. It touches no file of the workspace.
-    """
-
-    build: str
-
-    def command(self, arguments: Mapping[str, Any]) -> tuple[tuple[str, ...], str, str | None]:
-        """The words to execute, the folder to do it in (relative: to the workspace), a script."""
-        from toolcell._worker import converted
-
-        module, _, name = self.build.partition(":")
-        function = getattr(importlib.import_module(module), name)
-        argv, cwd, script = function(**converted(function, arguments))
-        return tuple(argv), os.fspath(cwd), script
-
-
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class Tool:
-    """All that is known about one tool. Made by `@tool`, by a pack, or built in; never changed.
-
-    `path_params` names the arguments that are paths, or lists of paths, and what for.
-    `trusted` marks code of toolcell itself. `level_floor` is the approval level below which no
-    word of the tool brings it. `timeout_param` names the argument that lowers `wall_s`.
-    `permission_tier` (0 to 4), `phases` and `escalation` are the words of the phase dialect;
-    `permission_action` is what rules may name instead of the tool, such as `edit` for several.
-    `input_schema` must not be changed by whoever reads it.
-
-    Raises:
-        ValueError: a name, alias, level or time is not one that a tool can have.
-    """
-
-    name: str
-    description: str
-    access_mode: AccessMode
-    danger_level: DangerLevel
-    aliases: tuple[str, ...] = ()
-    limits: Limits | None = None
-    timeout_s: float | None = None
-    path_params: Mapping[str, Role] = field(default_factory=dict)
-    trusted: bool = False
-    level_floor: int = 0
-    timeout_param: str | None = None
-    cost_tier: CostTier = CostTier.FREE
-    permission_tier: int = 0
-    phases: tuple[str, ...] = ()
-    escalation: bool = False
-    permission_action: str | None = None
-    category: str = "general"
-    keywords: tuple[str, ...] = ()
-    use_cases: tuple[str, ...] = ()
-    examples: tuple[str, ...] = ()
-    priority_hints: tuple[str, ...] = ()
-    priority: Priority = Priority.MEDIUM
-    stages: tuple[str, ...] = ()
-    task_types: tuple[str, ...] = ()
-    mandatory_keywords: tuple[str, ...] = ()
-    progress_params: tuple[str, ...] = ()
-    """The arguments that a progress line shows."""
-    execution_category: ExecutionCategory | None = None
-    """None is by the access mode: see `runs_as`."""
-    is_idempotent: bool = False
-    network: Network | None = None
-    """A network that its jails have instead of the executor's; None is the executor's."""
-    availability_check: Callable[[], object] | None = None
-    """A program's own check, run in its process; falsy or raising is unavailable."""
-    paths: Callable[[Any], Iterable[str]] | None = None
-    """Which *values* of the validated arguments are paths to write (or to read, for a readonly
-    tool), besides `path_params`; run in the program's process."""
-    to_model_output: Callable[[Any], object] | None = None
-    """What the model is shown of a value: text, or content parts; run in the program's process."""
-    has_metadata: bool = False
-    """Whether somebody said any of what selection goes by; else it is generated."""
-    output_schema: dict[str, Any] | None = None
-    schema: dict[str, Any] | None = None
-    """The input schema as given; None for a function, whose schema is computed."""
-    ref: HandlerRef | CommandRef | None = None
-    """The handler as given; None for a function, which is located on first use."""
-
-    def __post_init__(self) -> None:
-        for name in (self.name, *self.aliases):
-            if NAME.fullmatch(name) is None:
-                raise ValueError(f"{name!r:.100} cannot name a tool: write {NAME.pattern}")
-        if len({self.name, *self.aliases}) != 1 + len(self.aliases):
-            raise ValueError(f"tool {self.name} has the same alias twice, or its own name as alias")
-        if not 0 <= self.level_floor <= 3:
-            raise ValueError(f"tool {self.name}: level_floor is 0 to 3, not {self.level_floor!r}")
-        if self.timeout_s is not None and not 0 < self.timeout_s < 1e9:
-            raise ValueError(f"tool {self.name}: timeout_s is seconds above 0")
-        if self.permission_tier not in range(TIER_NEVER + 1):
-            raise ValueError(f"tool {self.name}: permission_tier is 0 to {TIER_NEVER}")
-        object.__setattr__(self, "access_mode", AccessMode(self.access_mode))
-        object.__setattr__(self, "cost_tier", CostTier(self.cost_tier))
-        object.__setattr__(self, "phases", tuple(Phase(phase) for phase in self.phases))
-        object.__setattr__(self, "danger_level", DangerLevel(self.danger_level))
-        object.__setattr__(self, "priority", _priority(self.priority))
-        if self.execution_category is not None:
-            category = ExecutionCategory(self.execution_category)
-            object.__setattr__(self, "execution_category", category)
-        for name in _WORDS:
-            object.__setattr__(self, name, _words(self.name, name, getattr(self, name)))
-        object.__setattr__(self, "path_params", types.MappingProxyType(dict(self.path_params)))
-
-    def __repr__(self) -> str:
-        return f"<Tool {self.name} ({self.access_mode.value})>"
-
-    def renamed(self, name: str) -> Tool:
-        """The same tool under another name; it loses an alias that is that name."""
-        aliases = tuple(alias for alias in self.aliases if alias != name)
-        return dataclasses.replace(self, name=name, aliases=aliases)
-
-    @property
-    def runs_as(self) -> ExecutionCategory:
-        """What a call occupies: its own word, else what its access mode says."""
-        return self.execution_category or _CATEGORIES[self.access_mode]
-
-    @property
-    def action(self) -> str:
-        """What rules may call it: its permission action, else its name."""
-        return self.permission_action or self.name
-
-    @property
-    def handler(self) -> HandlerRef | CommandRef:
-        """Where the jail finds the code."""
-        if self.ref is None:
-            raise ValueError(f"tool {self.name} has no handler")
-        return self.ref
-
-    @cached_property
-    def input_schema(self) -> dict[str, Any]:
-        """JSON Schema (2020-12) of the arguments: an object, closed, the same byte for byte."""
-        if self.schema is None:
-            raise ValueError(f"tool {self.name} has no input schema")
-        return self.schema
-
-    @cached_property
-    def compiled(self) -> Compiled:
-        """The input schema, ready to validate with."""
-        from toolcell.schema import Compiled
-
-        return Compiled(self.input_schema)
-
-    @cached_property
-    def compiled_output(self) -> Compiled | None:
-        """The output schema, ready to validate with; None where the tool has none."""
-        from toolcell.schema import Compiled
-
-        return None if self.output_schema is None else Compiled(self.output_schema)
-
-    @cached_property
-    def spec_hash(self) -> str:
-        """sha256 over what the tool says and is: any change makes it another tool."""
-        said = {
-            "name": self.name,
-            "description": self.description,
-            "input_schema": self.input_schema,
-            "access_mode": self.access_mode,
-            "danger_level": self.danger_level,
-            "cost_tier": self.cost_tier,
-            "permission": [self.permission_tier, self.phases, self.escalation, self.action],
-            "handler": [type(self.handler).__name__, dataclasses.asdict(self.handler)],
-        }
-        text = json.dumps(said, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
-        return hashlib.sha256(text.encode()).hexdigest()
-
-
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class FunctionTool(Tool, Generic[P, R]):
-    """A `Tool` made from a function: calling it is calling the function, here and unconfined."""
-
-    function: Callable[P, R]
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name in ("__module__", "__name__", "__qualname__", "__doc__"):
-            self.__dict__[name] = getattr(self.function, name)
-        self.__dict__["__wrapped__"] = self.function
-
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        return self.function(*args, **kwargs)
-
-    @cached_property
-    def signature(self) -> Signature:
-        """The function's parameters and injected names."""
-        return signature(self.function)
-
-    @property
-    def handler(self) -> HandlerRef | CommandRef:
-        """Where the jail finds the code.
-
-        Raises:
-            ValueError: the function cannot be found again by its module, file and name.
-        """
-        return self.ref if self.ref is not None else self._located
-
-    @cached_property
-    def _located(self) -> HandlerRef:
-        return locate(self.function)
-
-    @cached_property
-    def input_schema(self) -> dict[str, Any]:
-        """JSON Schema (2020-12) of the arguments, from annotations and docstring."""
-        from toolcell.schema import input_schema
-
-        return self.schema if self.schema is not None else input_schema(self.function)
 
 
 @overload
@@ -301,17 +41,37 @@ def tool(
     *,
     name: str | None = None,
     description: str | None = None,
+    aliases: Iterable[str] = (),
     access_mode: AccessMode | str | None = None,
     danger_level: DangerLevel | str | None = None,
-    aliases: tuple[str, ...] | list[str] = (),
-    limits: Limits | None = None,
-    timeout_s: float | None = None,
     cost_tier: CostTier | str = CostTier.FREE,
+    category: str = "general",
+    keywords: Iterable[str] = (),
+    use_cases: Iterable[str] = (),
+    examples: Iterable[str] = (),
+    priority_hints: Iterable[str] = (),
+    priority: Priority | int | str = Priority.MEDIUM,
+    stages: Iterable[str] = (),
+    task_types: Iterable[str] = (),
+    mandatory_keywords: Iterable[str] = (),
+    progress_params: Iterable[str] = (),
+    execution_category: ExecutionCategory | str | None = None,
+    availability_check: Callable[[], object] | None = None,
+    paths: Callable[[dict[str, Any]], Iterable[str]] | None = None,
+    to_model_output: Callable[[Any], object] | None = None,
+    content_lines: int | None = None,
+    content_bytes: int | None = None,
+    limits: Limits | None = None,
+    network: Network | str | None = None,
+    timeout: float | None = None,
+    timeout_s: float | None = None,
+    is_idempotent: bool = False,
+    output_model: Any = None,
+    output_schema: dict[str, Any] | None = None,
     permission_tier: int = 0,
-    phases: tuple[str, ...] | list[str] = (),
+    phases: Iterable[str] = (),
     escalation: bool = False,
     permission_action: str | None = None,
-    output_schema: dict[str, Any] | None = None,
 ) -> Callable[[Callable[P, R]], FunctionTool[P, R]]: ...
 def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     """Make a tool of a module-level function, plain or async; usable bare or called.
@@ -320,6 +80,12 @@ def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     Without `access_mode` it is readonly, or write when a parameter is a `WritePath`: the jail
     enforces it. Parameters annotated `CallContext`, or named `_exec_ctx` or `context`, are
     injected and never in the schema. The function runs in a process of its own.
+
+    `timeout` and `timeout_s` are the same, seconds. `network` is a `Network` or its kind.
+    `output_model` is a pydantic model, a dataclass or any annotation: what is returned is held to
+    its schema. `paths` gets the validated arguments and names the values that are paths;
+    `availability_check` says whether the tool can run now; `to_model_output` words a value for the
+    model. These three are plain functions, and run in the program's own process.
 
     Raises:
         TypeError, ValueError: the function cannot be a tool; the message says why, and what can.
@@ -334,31 +100,85 @@ def made(
     *,
     name: str | None = None,
     description: str | None = None,
-    access_mode: AccessMode | str | None = None,
-    danger_level: DangerLevel | str | None = None,
-    aliases: tuple[str, ...] | list[str] = (),
     **rest: Any,
 ) -> FunctionTool[P, R]:
-    """What `@tool` does; `rest` are further fields of `Tool`, for toolcell's own."""
+    """What `@tool` does; `rest` are further fields of `Tool`, toolcell's own as well."""
     if isinstance(function, Tool):
         raise TypeError(f"{function.name} is a tool already")
     refuse_unreachable(function)
-    roles = {p.name: p.role for p in signature(function).parameters if p.role is not None}
-    if access_mode is None:
-        access_mode = AccessMode.WRITE if "write" in roles.values() else AccessMode.READONLY
-    access_mode = AccessMode(access_mode)
+    found = signature(function)
+    roles = {p.name: p.role for p in found.parameters if p.role is not None}
     name = function.__name__ if name is None else name
     if description is None:
         from toolcell._docstring import summary
 
         description = summary(function.__doc__) or f"{name.replace('_', ' ').capitalize()}."
-    return FunctionTool(
-        name=name,
-        description=description,
-        access_mode=access_mode,
-        danger_level=_DANGER[access_mode] if danger_level is None else DangerLevel(danger_level),
-        aliases=tuple(aliases),
-        path_params=roles,
-        function=function,
-        **rest,
+    least = AccessMode.WRITE if "write" in roles.values() else AccessMode.READONLY
+    fields = fields_of(
+        name,
+        {"path_params": roles, "takes_context": bool(found.context_names), **rest},
+        least=least,
     )
+    return FunctionTool(name=name, description=description, function=function, **fields)
+
+
+def as_tool(item: Registrable, key: str | None = None) -> Tool:
+    """The one record of whatever a tool is written as, under `key` or its own name.
+
+    A `Tool`, a function, a `ToolDefinition`, a `BaseTool` or a class of it. What could only fail
+    at the first call fails here, while whoever registers it can still read the reason: a schema
+    that providers reject, a handler that another process cannot find.
+
+    Raises:
+        TypeError: it is no tool and cannot become one.
+        ValueError: its name, schema or handler cannot be used; the message says why, and the way
+            out.
+    """
+    found = compiled(item)
+    if key is not None and key != found.name:
+        if not found.trusted:
+            _ = found.compiled, found.handler  # once, however many names it gets
+        found = found.renamed(key)
+    if not found.name:
+        raise ValueError('this tool has no name of its own: register it as register("name", tool)')
+    if not found.trusted:
+        check(found)
+    return found
+
+
+def compiled(item: Any) -> Tool:
+    """The record of one tool, not yet checked for registration."""
+    from toolcell.base_tool import BaseTool
+    from toolcell.definition import ToolDefinition
+
+    if isinstance(item, Tool):
+        return item
+    if isinstance(item, ToolDefinition):
+        return item.compiled()
+    if isinstance(item, BaseTool) or (isinstance(item, type) and issubclass(item, BaseTool)):
+        from toolcell._make import of_base
+
+        return of_base(item)
+    if isinstance(item, type):
+        raise TypeError(f"{item.__qualname__} is a class, and no BaseTool")
+    return made(item)
+
+
+def check(tool: Tool) -> None:
+    """Refuse what could only fail at a call.
+
+    Raises:
+        ValueError: the schema, the output's schema or the handler cannot be used.
+    """
+    from toolcell.schema import check_defaults, check_schema
+
+    schema = tool.input_schema
+    check_schema(schema)
+    if "_exec_ctx" in schema.get("properties", {}):
+        raise ValueError(
+            f"tool {tool.name}: {CONTEXT_NAMES[0]} is given by the executor, never by "
+            "a model: take it out of the schema"
+        )
+    _ = tool.compiled, tool.compiled_output, tool.spec_hash
+    if tool.fills_defaults:
+        check_defaults(tool)

@@ -30,8 +30,10 @@ class Admissible(Protocol):
         """Whether it asks for a wider task."""
 
 
+_PHASES: Final = frozenset(Phase)
+_TASK_KINDS: Final = frozenset(TaskKind)
 _PHASES_BY_TIER: Final = (
-    frozenset(Phase),
+    _PHASES,
     frozenset({Phase.EDITING}),
     frozenset({Phase.EDITING, Phase.VERIFYING}),
 )
@@ -44,8 +46,8 @@ def phase_admits_tool(phase: str | None, task_kind: str | None, tool: Admissible
     None is no phase, or no kind, and admits all but what needs one. A word that is no phase, or
     no kind of task, admits nothing.
     """
-    if (phase is not None and phase not in set(Phase)) or (
-        task_kind is not None and task_kind not in set(TaskKind)
+    if (phase is not None and phase not in _PHASES) or (
+        task_kind is not None and task_kind not in _TASK_KINDS
     ):
         return False
     if tool.escalation:

@@ -16,6 +16,8 @@ _PUBLIC = {
     "Receipt": "outcome",
     "Usage": "outcome",
     "Captured": "capture",
+    "ChannelUse": "_channel",
+    "Progress": "_channel",
     "JailSpec": "spec",
     "Limits": "spec",
     "Mount": "spec",

@@ -19,11 +19,15 @@ from typing import Any, Literal
 import trio
 
 from . import cgroup, offers, watch
+from ._channel import Answerer, Channel, Progress
+from ._hold import Hold
 from ._pipes import read_to_end, write_all
+from ._spool import Spool, Spooled, Unspooled
 from .capture import Capture
 from .contained import Contained
 from .decode import BrokenRule, FrameReader
-from .endings import Evidence, OwnKill, classify
+from .endings import Ending, Evidence, OwnKill, classify
+from .failures import ExecutorError, FailureBase
 from .guarantees import Broken, Promise, promise
 from .launch import Launch
 from .outcome import JailOutcome, Receipt, Upper, Usage
@@ -57,6 +61,9 @@ async def run_in_jail(
     sink: Sink | None = None,
     alarm: Alarm | None = None,
     keep: Callable[[Upper], None] | None = None,
+    spool: str | None = None,
+    channel: Answerer | None = None,
+    on_progress: Callable[[Progress], None] | None = None,
 ) -> JailOutcome:
     """Run one handler, or a command given as its words, in a jail of its own; say how it ended.
 
@@ -65,8 +72,14 @@ async def run_in_jail(
     one slows the handler; when it raises BrokenPipeError, that stream is closed. When `alarm`
     returns while the handler runs, the call is ended as `confinement_failed` with the facts that
     it returned. `keep` is handed the layer that holds the workspace's changes, in mode
-    `transaction`, once the tree is gone, and closes it; without `keep` they are dropped. Times
-    are monotonic; sizes are bytes.
+    `transaction`, once the tree is gone, and closes it; without `keep` they are dropped. `spool`
+    is a folder on disk for a result of more than 8 MiB, or of too many values: it is not looked
+    at then, see `JailOutcome.spooled`. Times are monotonic; sizes are bytes.
+
+    A `PythonHandler(channel=True)` may say how far it is, to `on_progress`, at most some forty
+    times a second, and ask: `channel` is awaited with each request, which is untrusted, one at a
+    time, and returns the answer. While it holds the tree, where that can be had, `wall_s` does not
+    run. What came is in the outcome's `channel`.
 
     Cancelled, it kills the tree, waits until it is gone, and lets `trio.Cancelled` go on up.
 
@@ -83,7 +96,8 @@ async def run_in_jail(
     if isinstance(agreed, Broken):
         return _Jail(spec, is_command=is_command).refused(agreed.facts())
     with ExitStack() as held:
-        jail = _Jail(spec, is_command=is_command, agreed=agreed)
+        jail = _Jail(spec, is_command=is_command, agreed=agreed, spool=spool)
+        held.callback(jail.drop_result)
         try:
             group = held.enter_context(limited(agreed, spec.limits))
             launch = Launch(handler, spec, agreed, held, group=group, feeds=stdin is not None)
@@ -99,7 +113,7 @@ async def run_in_jail(
             why = f"the launcher could not be started: {error}"
             return jail.outcome(jail.evidence(broke=why))
         try:
-            await jail.supervise(launch, group, stdin, sink, alarm)
+            await jail.supervise(launch, group, stdin, sink, alarm, channel, on_progress)
         finally:
             upper = launch.take_upper()
             if upper is not None:
@@ -129,7 +143,14 @@ def _not_made(error: cgroup.NotMade) -> dict[str, Any]:
 class _Jail:
     """What the supervisor knows and holds of one call."""
 
-    def __init__(self, spec: JailSpec, *, is_command: bool, agreed: Promise | None = None) -> None:
+    def __init__(
+        self,
+        spec: JailSpec,
+        *,
+        is_command: bool,
+        agreed: Promise | None = None,
+        spool: str | None = None,
+    ) -> None:
         self._spec = spec
         self._agreed = agreed
         self._is_command = is_command
@@ -137,7 +158,8 @@ class _Jail:
         self._stderr = Capture(spec.limits.head_bytes, spec.limits.tail_bytes)
         self._half_line = b""
         self._in_sink = 0
-        self._frame = FrameReader(spec.limits.result_bytes)
+        self._frame = FrameReader(spec.limits.result_bytes, None if spool is None else Spool(spool))
+        self._spooled: Spooled | Unspooled | None = None
         self._reports: dict[str, Mapping[str, Any]] = {}
         self._confined = trio.Event()
         self._started_s = time.monotonic()
@@ -147,6 +169,8 @@ class _Jail:
         self._own_kill: OwnKill | None = None
         self._peak_bytes: int | None = None
         self._group = cgroup.Group(())
+        self._hold = Hold(self._group)
+        self._channel: Channel | None = None
         self._not_made: dict[str, Any] | None = None
         self._broken: Mapping[str, Any] | None = None
         self._cpu_s = 0.0
@@ -163,9 +187,13 @@ class _Jail:
         stdin: bytes | AsyncIterable[bytes] | None,
         sink: Sink | None,
         alarm: Alarm | None,
+        answer: Answerer | None,
+        on_progress: Callable[[Progress], None] | None,
     ) -> None:
         """Everything between the start and the proven end of the tree."""
-        self._launch, self._group = launch, group
+        self._launch, self._group, self._hold = launch, group, Hold(group)
+        if launch.line is not None:
+            self._channel = Channel(launch.line, self._hold, answer=answer, on_progress=on_progress)
         try:
             async with trio.open_nursery() as nursery:
                 readers = trio.Event()
@@ -179,7 +207,12 @@ class _Jail:
                     nursery.start_soon(self._listen, alarm)
                 if group.needs_adoption:
                     nursery.start_soon(self._adopt)
+                if self._channel is not None:
+                    nursery.start_soon(self._channel.serve)
                 await self._exit()
+                if self._channel is not None:
+                    # Before the streams: a descriptor on its way here would keep them open.
+                    self._channel.end()
                 await self._drained(readers, has_sink=sink is not None)
                 nursery.cancel_scope.cancel()
         finally:
@@ -204,6 +237,7 @@ class _Jail:
         """Record why, then let go of the liveness pipe: the launcher kills the init."""
         if self._own_kill is None and not self._exited:
             self._own_kill = reason
+        self._hold.let_go()
         self._launch.let_go()
         self._killed.set()
 
@@ -266,7 +300,7 @@ class _Jail:
         if not self._confined.is_set():
             self._kill("start")
             return
-        await trio.sleep(self._spec.limits.wall_s)
+        await self._hold.out_of_time(self._spec.limits.wall_s)
         self._kill("timeout")
 
     async def _watch(self) -> None:
@@ -338,7 +372,11 @@ class _Jail:
             self._in_sink -= 1
 
     async def _read_frame(self) -> None:
-        await read_to_end(self._launch.ends["result"], self._frame.feed)
+        await read_to_end(self._launch.ends["result"], self._frame.feed, self._flush_frame)
+
+    async def _flush_frame(self, _: bytes) -> None:
+        if self._frame.is_full:
+            await trio.to_thread.run_sync(self._frame.flush)
 
     async def _read_reports(self) -> None:
         await read_to_end(self._launch.ends["report"], self._take_report)
@@ -425,13 +463,43 @@ class _Jail:
 
     def _wall_s(self) -> float:
         end = self._ended_s if self._ended_s is not None else time.monotonic()
-        return end - (self._confined_s if self._confined_s is not None else self._started_s)
+        start = self._confined_s if self._confined_s is not None else self._started_s
+        return end - start - self._hold.held_s
 
     async def frame(self) -> Mapping[str, Any] | BrokenRule | None:
-        """What came over the result channel; a large one is read in a thread."""
-        if self._frame.seen_bytes > THREAD_DECODE_BYTES:
-            return await trio.to_thread.run_sync(self._frame.message)
-        return self._frame.message()
+        """What came over the result channel; a large one is read in a thread.
+
+        A spooled one counts as a value here: whoever has it looked at finds out.
+        """
+        found = (
+            await trio.to_thread.run_sync(self._frame.message)
+            if self._frame.seen_bytes > THREAD_DECODE_BYTES
+            else self._frame.message()
+        )
+        if isinstance(found, Spooled | Unspooled):
+            self._spooled = found
+            return {"ok": True, "value": None, "frame_bytes": self._frame.seen_bytes}
+        return found
+
+    def drop_result(self) -> None:
+        """Let go of a spooled result that nobody was handed."""
+        self._frame.close()
+        if isinstance(self._spooled, Spooled):
+            self._spooled.close()
+
+    def _take_spooled(self, ending: Ending) -> tuple[FailureBase | None, Spooled | None]:
+        """The failure of the call, and its result on disk where it is a success."""
+        if ending.failure is not None or self._spooled is None:
+            return ending.failure, None
+        spooled, self._spooled = self._spooled, None
+        if isinstance(spooled, Spooled):
+            return None, spooled
+        return ExecutorError(
+            message=f"the result of {self._frame.seen_bytes:,} bytes could not be kept on disk: "
+            f"{spooled.why}",
+            operator_detail=f"spooling a result failed: {spooled.why}",
+            remedy="make room in the state folder, or return less",
+        ), None
 
     def outcome(self, evidence: Evidence) -> JailOutcome:
         """The one ending, with what was captured and used."""
@@ -440,8 +508,9 @@ class _Jail:
         unconfirmed = None
         if isinstance(sent, Mapping) and ending.failure is not None and not evidence.is_whole:
             unconfirmed = dict(sent)
+        failure, spooled = self._take_spooled(ending)
         return JailOutcome(
-            failure=ending.failure,
+            failure=failure,
             value=ending.value,
             exit_code=ending.exit_code,
             exec_errno=evidence.exec_errno,
@@ -450,6 +519,8 @@ class _Jail:
             usage=self._usage(evidence),
             receipt=self._receipt(evidence),
             unconfirmed=unconfirmed,
+            spooled=spooled,
+            channel=None if self._channel is None else self._channel.use,
         )
 
     def _receipt(self, e: Evidence) -> Receipt:

@@ -20,6 +20,8 @@ from ._cgroup_offer import CgroupOffer
 REMOVE_S = 2.0
 """How long `remove` keeps at it; a group is empty some milliseconds after its last process."""
 CLOSE_S = 0.02
+FREEZE_S = 0.5
+"""How long a tree may take to stand still; one that does not is let go on."""
 _GUARANTEES = {
     "memory": "memory_limited",
     "pids": "processes_limited",
@@ -169,6 +171,39 @@ class Group:
                     self._files.write(f"{folder.folder}/cgroup.freeze", "1")
         for folder in self._folders:
             kill_one_by_one(self._files, folder.folder)
+
+    async def freeze(self) -> bool:
+        """Stop all who are in it until `thaw`; whether they stand still now.
+
+        By cgroup.freeze (v2, Linux 5.2), which a deadly signal still ends. Elsewhere False, and
+        nobody is stopped. Cancelled, it lets them go on.
+        """
+        await trio.lowlevel.checkpoint()
+        folder = next((one.folder for one in self._folders if one.version == 2), None)
+        if folder is None:
+            return False
+        is_frozen = False
+        try:
+            self._files.write(f"{folder}/cgroup.freeze", "1")
+            with trio.move_on_after(FREEZE_S):
+                while not (is_frozen := self._is_frozen(folder)):  # noqa: ASYNC110 - a file tells
+                    await trio.sleep(0.001)
+        except OSError:
+            return False
+        finally:
+            if not is_frozen:
+                self.thaw()
+        return is_frozen
+
+    def _is_frozen(self, folder: str) -> bool:
+        return flat_keyed(self._files.read(f"{folder}/cgroup.events")).get("frozen") == 1
+
+    def thaw(self) -> None:
+        """Let all who are in it go on; harmless where they do."""
+        for folder in self._folders:
+            if folder.version == 2:
+                with contextlib.suppress(OSError):
+                    self._files.write(f"{folder.folder}/cgroup.freeze", "0")
 
     def try_remove(self) -> bool:
         """Remove what can be removed now; True when nothing is left. Never waits or raises."""

@@ -12,6 +12,8 @@ from typing import Any
 
 import orjson
 
+from ._spool import FLUSH_BYTES, SPOOL_BYTES, Spool, Spooled, Unspooled
+
 HEADER_BYTES = 8
 DEPTH_MAX = 128
 ITEMS_MAX = 500_000
@@ -34,28 +36,63 @@ class BrokenRule:
     rule: str
 
 
-class FrameReader:
-    """Collects a channel's bytes up to the cap, counting the rest without keeping it."""
+@dataclass(frozen=True, slots=True)
+class TooManyValues(BrokenRule):
+    """More values than the supervisor takes apart itself; a process that may be lost could."""
 
-    def __init__(self, cap_bytes: int) -> None:
+
+class FrameReader:
+    """Collects a channel's bytes up to the cap, counting the rest without keeping it.
+
+    With a spool, a frame of more than 8 MiB goes there, a mebibyte at a time: whoever feeds calls
+    `flush` when `is_full`.
+    """
+
+    def __init__(self, cap_bytes: int, spool: Spool | None = None) -> None:
         self._cap_bytes = cap_bytes
+        self._spool = spool
+        self._header = b""
         self._data = bytearray()
+        self._kept_bytes = 0
         self.seen_bytes = 0
 
     def feed(self, chunk: bytes) -> None:
         """Take what came."""
         self.seen_bytes += len(chunk)
-        room = HEADER_BYTES + self._cap_bytes - len(self._data)
+        lacking = HEADER_BYTES - len(self._header)
+        if lacking:
+            self._header += chunk[:lacking]
+            chunk = chunk[lacking:]
+        room = self._cap_bytes - self._kept_bytes
         if room > 0:
-            self._data += chunk[:room]
+            kept = chunk[:room]
+            self._data += kept
+            self._kept_bytes += len(kept)
 
-    def message(self) -> dict[str, Any] | BrokenRule | None:
-        """The one message; None where nothing was sent."""
+    @property
+    def is_full(self) -> bool:
+        """Whether it holds what should go to the spool before more comes."""
+        spools = self._spool is not None and self._kept_bytes > SPOOL_BYTES
+        return spools and len(self._data) >= FLUSH_BYTES
+
+    def flush(self) -> None:
+        """Move what it holds to the spool. Blocks: call it in a thread."""
+        if self._spool is not None:
+            self._spool.write(self._data)
+            self._data = bytearray()
+
+    def close(self) -> None:
+        """Drop what was spooled and not handed on."""
+        if self._spool is not None:
+            self._spool.close()
+
+    def message(self) -> dict[str, Any] | BrokenRule | Spooled | Unspooled | None:
+        """The one message; None where nothing was sent. What is spooled was not looked at."""
         if not self.seen_bytes:
             return None
         if self.seen_bytes < HEADER_BYTES:
             return BrokenRule("the frame ended inside its length")
-        length = int.from_bytes(self._data[:HEADER_BYTES], "big")
+        length = int.from_bytes(self._header, "big")
         if length > self._cap_bytes:
             return BrokenRule(f"a frame of {length} bytes; at most {self._cap_bytes}")
         got = self.seen_bytes - HEADER_BYTES
@@ -63,21 +100,34 @@ class FrameReader:
             return BrokenRule(f"the frame ended after {got} of {length} bytes")
         if got > length:
             return BrokenRule(f"{got - length} bytes after the frame")
-        return parse(bytes(self._data[HEADER_BYTES:]))
+        if self._spool is not None and length > SPOOL_BYTES:
+            return self._spooled(self._spool)
+        found = parse(bytes(self._data))
+        if isinstance(found, TooManyValues) and self._spool is not None:
+            return self._spooled(self._spool)
+        return found
+
+    def _spooled(self, spool: Spool) -> Spooled | Unspooled:
+        self.flush()
+        return spool.take()
 
 
-def parse(body: bytes) -> dict[str, Any] | BrokenRule:
-    """One JSON object under the channel's rules, or the rule that it breaks."""
+def parse(body: bytes, *, items_max: int | None = None) -> dict[str, Any] | BrokenRule:
+    """One JSON object under the channel's rules, or the rule that it breaks.
+
+    `items_max` is `ITEMS_MAX` unless given; 0 is no limit, for a process that has others.
+    """
+    items_max = ITEMS_MAX if items_max is None else items_max
     scanned = body
     if b"\\" in body:
         scanned = body.replace(b"\\\\", b"").replace(b'\\"', b"")
-    if body.count(b",") + body.count(b"[") + body.count(b"{") > ITEMS_MAX:
+    if items_max and body.count(b",") + body.count(b"[") + body.count(b"{") > items_max:
         # A value or key each, two quotes a string: past that nothing need be taken apart.
         bare = scanned
-        if scanned.count(b'"') <= 4 * (ITEMS_MAX + 1):
+        if scanned.count(b'"') <= 4 * (items_max + 1):
             bare = _STRING.sub(b"", scanned)
-        if bare.count(b",") + bare.count(b"[") + bare.count(b"{") > ITEMS_MAX:
-            return BrokenRule(f"more than {ITEMS_MAX} values")
+        if bare.count(b",") + bare.count(b"[") + bare.count(b"{") > items_max:
+            return TooManyValues(f"more than {items_max} values")
     try:
         value = orjson.loads(body)
     except orjson.JSONDecodeError as error:

@@ -359,7 +359,10 @@ def _framed(e: Evidence) -> Ending | None:
     if message.get("ok") is not False or reader is None:
         rule = "a frame that is neither a value nor a known failure"
         return _fail(failures.ProtocolError(message=f"the result was {rule}", rule=rule))
-    return _fail(reader(message, e))
+    failed = reader(message, e)
+    # What the handler said of its own failure; nothing else that fails has a value.
+    value = message.get("value") if isinstance(failed, failures.ToolError) else None
+    return Ending(failure=failed, value=value)
 
 
 def _said(message: Mapping[str, Any], name: str) -> str:

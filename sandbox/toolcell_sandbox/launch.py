@@ -23,7 +23,7 @@ from ._child.mounts import SCRIPT
 from .cgroup import Group
 from .guarantees import Promise
 from .outcome import Upper
-from .spec import CommandHandler, Handler, JailSpec, Mount
+from .spec import CommandHandler, Handler, JailSpec, Mount, PythonHandler
 
 REMOVE = os.path.join(os.path.dirname(os.path.realpath(__file__)), "_child", "remove.py")
 BOOTSTRAP = os.path.join(os.path.dirname(os.path.realpath(__file__)), "_child", "bootstrap.py")
@@ -59,9 +59,13 @@ class Launch:
         self._reaped = False
         self._place: str | None = None
         self._layer: socket.socket | None = None
+        self.line: socket.socket | None = None
+        """Our end of the handler's channel, where it has one."""
         with ExitStack() as theirs:
             if _keeps(spec):
-                self._layer = self._layer_link(held, theirs)
+                self._layer = self._link("layer", held, theirs)
+            if isinstance(handler, PythonHandler) and handler.channel:
+                self.line = self._link("channel", held, theirs)
             fed = ["stdin"] * feeds + ["liveness"] + ["gate"] * group.needs_adoption
             self._pipes(held, theirs, fed)
             layered = "overlay" in agreed.layers
@@ -96,12 +100,12 @@ class Launch:
             held.callback(self._abandon)
             self._pidfd = _held(held, os.pidfd_open(self._process.pid))
 
-    def _layer_link(self, held: ExitStack, theirs: ExitStack) -> socket.socket:
+    def _link(self, name: str, held: ExitStack, theirs: ExitStack) -> socket.socket:
         ours, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         held.callback(ours.close)
         theirs.callback(other.close)
         ours.setblocking(False)
-        self._fds["layer"] = other.fileno()
+        self._fds[name] = other.fileno()
         return ours
 
     def take_upper(self) -> Upper | None:

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from ._channel import ChannelUse
+from ._spool import Spooled
 from .capture import Captured
 from .failures import FailureBase
 
@@ -86,6 +88,8 @@ class JailOutcome:
 
     The whole process tree is gone before this exists. `value` is the handler's, `exit_code` the
     command's. `unconfirmed` is a result that was sent by a process that then did not exit 0.
+    `spooled` is a result that nobody has looked at, in place of `value`: whoever gets the outcome
+    closes it, and holds the call to be unfinished until it was checked.
     """
 
     failure: FailureBase | None
@@ -97,3 +101,6 @@ class JailOutcome:
     usage: Usage
     receipt: Receipt
     unconfirmed: Any = None
+    channel: ChannelUse | None = None
+    """What came over the handler's channel, where it had one."""
+    spooled: Spooled | None = None

@@ -211,12 +211,14 @@ class PythonHandler:
     Found as `module` + `qualname`, or, with `file`, in that file loaded as `module`. With
     `digest` (sha256, hex) the file's bytes are checked again by the jail, on the very
     descriptor that it runs. `sys_path` is appended after confinement. `arguments` become
-    keyword arguments.
+    keyword arguments. With `channel` it has a line to its supervisor while it runs
+    (`toolcell_sandbox._child.channel`), which no program that it starts inherits.
     """
 
     module: str
     qualname: str
     arguments: Mapping[str, object] = field(default_factory=dict)
+    channel: bool = False
     file: str | None = None
     digest: str | None = None
     sys_path: tuple[str, ...] = ()

@@ -16,6 +16,8 @@ from typing import Any
 import pytest
 
 from toolcell.audit import read
+from toolcell.builtin import builtin_tools
+from toolcell.dialects import schemas_of
 
 ROOT = Path(__file__).resolve().parents[2]
 TOOLCELL = [sys.executable, "-c", "import sys; from toolcell.cli import main; sys.exit(main())"]
@@ -799,13 +801,26 @@ def test_a_pack_is_listed_and_run_at_level_3(toolcell: Run, workspace: Path) -> 
 
 
 def test_tools_are_listed(toolcell: Run) -> None:
-    """The seven, each with its access and level, also where no workspace may be."""
+    """The built-in ones, each with its access and level, also where no workspace may be."""
     done = toolcell("tools", cwd=Path("/"))
     assert done.returncode == 0
     lines = {line.split()[0]: line.split()[1:3] for line in done.stdout.decode().splitlines()}
     assert lines["read_file"] == ["readonly", "0"]
     assert lines["write_file"] == ["write", "2"]
     assert lines["shell"] == ["execute", "3"]
+
+
+def test_tools_are_told_as_a_model_is_told(toolcell: Run) -> None:
+    """Otherwise a program that passes them on makes its provider refuse the request."""
+    whole = schemas_of(builtin_tools())
+    listed = json.loads(toolcell("tools", "--json", cwd=Path("/")).stdout)
+    keys = ("name", "description", "input_schema")
+    assert [{key: one[key] for key in keys} for one in listed["tools"]] == whole
+    assert (listed["schema"], listed["dialect"]) == (1, "json-schema")
+    words = ("tools", "--level", "stub", "--dialect", "openai")
+    told = json.loads(toolcell(*words, cwd=Path("/")).stdout)
+    assert told["tools"] == schemas_of(builtin_tools(), "stub", "openai")
+    assert "gemini" in one_line(toolcell("tools", "--dialect", "gemini"))
 
 
 def test_doctor_proves_each_guarantee_of_the_receipt(toolcell: Run) -> None:

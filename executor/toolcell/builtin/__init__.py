@@ -1,4 +1,4 @@
-"""The seven tools that are there by default; their handlers run in jails like any other.
+"""The eight tools that are there by default; handlers run in jails, but for `read_retained`.
 
 Handlers import the standard library and toolcell's own light modules only: their import is paid
 in every call. What they say about themselves stands here, in the supervisor.
@@ -17,11 +17,12 @@ __all__ = ["builtin_tools"]
 
 @cache
 def builtin_tools() -> tuple[Tool, ...]:
-    """read_file, list_directory, search, write_file, edit_file, shell, python, in this order.
+    """read_file, list_directory, search, write_file, edit_file, shell, python, read_retained.
 
     The same objects each time, so that their schemas are computed once.
     """
-    from toolcell.builtin import edit, files, python, search, shell
+    from toolcell._answered import SupervisorRef
+    from toolcell.builtin import edit, files, python, retained, search, shell
     from toolcell.tools import CommandRef, made
     from toolcell_policies.vocabulary import AccessMode
 
@@ -45,5 +46,11 @@ def builtin_tools() -> tuple[Tool, ...]:
             access_mode=AccessMode.EXECUTE,
             trusted=True,
             timeout_param="timeout_s",
+        ),
+        made(
+            retained.read_retained,
+            access_mode=AccessMode.READONLY,
+            trusted=True,
+            ref=SupervisorRef(f"{retained.__name__}:{retained.answer.__name__}"),
         ),
     )

@@ -137,8 +137,7 @@ def _jail(config: dict[str, Any], report: Report) -> None:
         enter_cgroups(leader, config["cgroups"])
         report.send("started", init_pid=os.getpid(), group=leader)
         os.write(go, b"1")
-        for name in ("stdin", "stdout", "stderr", "result"):
-            os.close(config["fds"][name])
+        worker.let_go(config["fds"])
         group.run()
     finally:
         os.close(go)

@@ -43,8 +43,7 @@ def main(
             ours.close()
             worker.main(config, report, state, theirs, ranged=ranged)
         theirs.close()
-        for name in ("stdin", "stdout", "stderr", "result"):
-            os.close(config["fds"][name])
+        worker.let_go(config["fds"])
         try:
             reaper.Reaper(pid, config, report, state, ours, wakeup).run()
         except Exception as error:

@@ -17,7 +17,7 @@ import select
 import signal
 import stat
 
-from . import contained, ids, init, mounts, rlimits, syscalls
+from . import contained, ids, init, mounts, rlimits, syscalls, worker
 from .cgroups import enter_cgroups
 from .report import Report, StageFailed, stage
 
@@ -105,7 +105,7 @@ def _jail(config: dict[str, Any], report: Report) -> None:
         enter_cgroups(pid, config["cgroups"])
         report.send("started", init_pid=pid)
         os.write(go, b"1")
-        _let_go(config)
+        worker.let_go(config["fds"])
         _outlive(pid, config["fds"]["liveness"])
     finally:
         os.close(go)
@@ -115,12 +115,6 @@ def _jail(config: dict[str, Any], report: Report) -> None:
         if config["is_adopted"]:
             # The scope goes with its last process, and with it what it saw.
             os.read(config["fds"]["gate"], 1)
-
-
-def _let_go(config: dict[str, Any]) -> None:
-    """Close what only the worker should hold, so that its end is the end of each stream."""
-    for name in ("stdin", "stdout", "stderr", "result"):
-        os.close(config["fds"][name])
 
 
 def _outlive(pid: int, liveness: int) -> None:

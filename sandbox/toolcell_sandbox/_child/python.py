@@ -37,6 +37,7 @@ def run(handler: dict[str, Any], result_fd: int, limits: dict[str, Any], state: 
     _watch_limits(state)
     if rlimits.raise_fence(limits["memory_bytes"], limits["mapped_bytes"]) is not None:
         state.note(FENCED)
+    say_last = _opened(handler, limits)
     try:
         message = _outcome(handler, state)
     except SystemExit as error:
@@ -62,9 +63,19 @@ def run(handler: dict[str, Any], result_fd: int, limits: dict[str, Any], state: 
     except BaseException as error:
         message = _described(error, state)
     rlimits.lift_fence()
+    say_last()
     frames.send(result_fd, message)
     state.enter("done")
     return 0
+
+
+def _opened(handler: dict[str, Any], limits: dict[str, Any]) -> Callable[[], None]:
+    """Open the handler's channel, where it has one; what is returned says its last word."""
+    if not handler["channel"]:
+        return lambda: None
+    from . import channel
+
+    return channel.open_at(channel.FD, limits["wall_s"]).finish
 
 
 def _outcome(handler: dict[str, Any], state: State) -> dict[str, Any]:
@@ -153,12 +164,18 @@ def _facts(error: BaseException, state: State) -> dict[str, Any]:
     expected = sys.modules.get("toolcell.errors")
     if expected is not None and isinstance(error, expected.ToolError):
         hint = error.hint
+        try:
+            beside = {} if error.beside is None else {"value": encode.plain(error.beside)}
+        except encode.NotJsonable as wrong:
+            why = {"where": wrong.where, "message": wrong.why}
+            return {"ok": False, "what": "invalid_output", **why}
         return {
             "ok": False,
             "what": "tool_error",
             "message": _cut(str(error)),
             "hint": None if hint is None else _cut(str(hint)),
             "retryable": error.retryable if error.retryable in ("yes", "no", "maybe") else "no",
+            **beside,
         }
     if isinstance(error, MemoryError):
         error.__traceback__, error.__context__ = None, None

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from typing import Any, NoReturn
 
 RESULT_FD = 3
+OWN = ("stdin", "stdout", "stderr", "result", "channel")
+"""What only the worker holds, once it runs: its end is then the end of each."""
+CHANNEL_FD = RESULT_FD + 1
 _LIBRARY_SIGNALS = (32, 33)
 """The C library's own (nptl(7)); a parent can have left them ignored all the same."""
 _CLOSE_RANGE_CLOEXEC = 4
@@ -168,15 +171,20 @@ def _reset_signals(*, is_python: bool) -> None:
 
 
 def _place(fds: dict[str, int], report: Report) -> None:
-    """Leave exactly 0, 1, 2 and the result channel at 3; the report ends here."""
+    """Leave exactly 0, 1, 2, the result's pipe at 3, and a channel at 4 where there is one.
+
+    The report ends here.
+    """
     with stage("fds_closed", "descriptors"):
-        high = {name: _above(fds[name]) for name in ("stdin", "stdout", "stderr", "result")}
+        high = {name: _above(fds[name]) for name in OWN if name in fds}
         report.fd = _above(report.fd)
         report.send("confined")
         for place, name in enumerate(("stdin", "stdout", "stderr")):
             os.dup2(high[name], place, inheritable=True)
         os.dup2(high["result"], RESULT_FD, inheritable=False)
-        syscalls.close_range(RESULT_FD + 1)
+        if "channel" in high:
+            os.dup2(high["channel"], CHANNEL_FD, inheritable=False)
+        syscalls.close_range(CHANNEL_FD + ("channel" in high))
 
 
 def _become_python(config: dict[str, Any]) -> None:
@@ -198,6 +206,13 @@ def _execute(argv: list[str], env: dict[str, str], fds: dict[str, int], report: 
         os.execvpe(argv[0], argv, env)
     except OSError as error:
         report.send("exec_failed", errno=error.errno)
+
+
+def let_go(fds: dict[str, int]) -> None:
+    """Close what only the worker should hold, in a process that is not it."""
+    for name in OWN:
+        if name in fds:
+            os.close(fds[name])
 
 
 def _above(fd: int) -> int:

@@ -1,4 +1,4 @@
-"""The python and shell tools, and what the seven say about themselves."""
+"""The python and shell tools, and what the built-in tools say about themselves."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from toolcell._answered import SupervisorRef
 from toolcell.builtin import builtin_tools
 from toolcell.builtin.python import run
 from toolcell.registry import ToolRegistry
@@ -78,7 +79,7 @@ def test_a_huge_repr_is_cut() -> None:
 # ---------------------------------------------------------------- what they say
 
 
-def test_the_seven_tools_are_as_promised() -> None:
+def test_the_built_in_tools_are_as_promised() -> None:
     """Tests and agents from outside use these names."""
     found = {
         t.name: (t.access_mode.value, list(t.input_schema["properties"])) for t in builtin_tools()
@@ -91,6 +92,7 @@ def test_the_seven_tools_are_as_promised() -> None:
         "edit_file": ("write", ["path", "old", "new", "replace_all"]),
         "shell": ("execute", ["command", "cwd", "timeout_s"]),
         "python": ("execute", ["code", "timeout_s"]),
+        "read_retained": ("readonly", ["handle", "offset", "limit"]),
     }
     defaults = {
         (t.name, name): below["default"]
@@ -108,6 +110,8 @@ def test_the_seven_tools_are_as_promised() -> None:
         ("search", "limit"): 200,
         ("edit_file", "replace_all"): False,
         ("shell", "cwd"): ".",
+        ("read_retained", "offset"): 0,
+        ("read_retained", "limit"): 16_384,
     }
 
 
@@ -120,6 +124,8 @@ def test_they_are_found_by_name_alone_and_trusted() -> None:
         check_schema(made.input_schema)
         if made.name == "shell":
             assert isinstance(made.handler, CommandRef)
+        elif made.name == "read_retained":
+            assert made.handler == SupervisorRef("toolcell.builtin.retained:answer")
         else:
             assert isinstance(made.handler, HandlerRef)
             assert made.handler.module.startswith("toolcell.builtin.")

@@ -103,6 +103,21 @@ async def test_a_pack_cannot_lower_its_own_level(pack: Path) -> None:
         ({"timeout_s": "1"}, "timeout_s"),
         ({"timeout_s": -1}, "timeout_s"),
         ({"input_schema": {"type": "object", "properties": {"x": {"$ref": "#"}}}}, "ref"),
+        ({"output_schema": {"$ref": "http://elsewhere/x"}}, "ref"),
+        ({"output_schema": 5}, "output schema is a JSON object"),
+        ({"keywords": "one"}, "keywords are not"),
+        ({"keywords": ["k"] * 65}, "keywords are not"),
+        ({"stages": ["s" * 201]}, "stages are not"),
+        ({"examples": [5]}, "examples are not"),
+        ({"priority": True}, "priority is not"),
+        ({"priority": 9}, "9"),
+        ({"cost_tier": "gratis"}, "gratis"),
+        ({"permission_tier": 9}, "permission_tier"),
+        ({"execution_category": "root"}, "root"),
+        ({"category": 5}, "category is not text"),
+        ({"phases": ["nowhere"]}, "no phase"),
+        ({"phases": ["editing", "nowhere"]}, "no phase"),
+        ({"phases": ["investigating"], "access_mode": "execute"}, "no phase"),
     ],
 )
 async def test_a_hostile_description_is_one_line_of_error(
@@ -151,3 +166,74 @@ async def test_what_is_no_python_file_never_reaches_a_jail(tmp_path: Path) -> No
         with pytest.raises(packs.PackError):
             await packs.load_pack(f"{tmp_path}/{name}", run=jail)
         assert not jail.asked
+
+
+WORDS: dict[str, Any] = {
+    "keywords": ["k"], "stages": ["s"], "priority": 1, "cost_tier": "high", "category": "c",
+    "execution_category": "compute", "is_idempotent": True, "fills_defaults": True,
+    "takes_context": True, "has_metadata": True, "permission_tier": 1, "phases": ["editing"],
+    "output_schema": {"type": "integer"},
+}  # fmt: skip
+
+
+async def test_a_packs_words_about_its_selection_are_data(pack: Path) -> None:
+    """Without them a pack's tools would rank behind all others, whatever is asked for."""
+    (made,) = await packs.load_pack(pack, run=FakeJail([{**GOOD, **WORDS}]))
+    for name, value in WORDS.items():
+        assert getattr(made, name) == (tuple(value) if isinstance(value, list) else value), name
+
+
+async def test_a_packs_words_that_would_lower_a_guard_are_not_heard(pack: Path) -> None:
+    """Its network is the executor's, its rules are by its name, and what it runs is in a jail."""
+    said = {
+        "network": "host", "permission_action": "edit", "escalation": True, "trusted": True,
+        "in_jail": ["x"], "has_paths": True, "has_availability_check": 1, "content_bytes": 1 << 40,
+    }  # fmt: skip
+    (made,) = await packs.load_pack(pack, run=FakeJail([{**GOOD, **said}]))
+    assert (made.network, made.action, made.escalation) == (None, "greet", False)
+    assert (made.trusted, made.content_bytes) == (False, None)
+    assert (made.paths, made.availability_check) == (None, None)
+    assert made.in_jail == {"paths"}
+    wider = {"phases": ["investigating", "editing"], "access_mode": "write"}
+    (made,) = await packs.load_pack(pack, run=FakeJail([{**GOOD, **wider}]))
+    assert made.phases == ("editing",)
+
+
+@pytest.mark.parametrize(
+    ("what", "answer", "found"),
+    [
+        ("availability_check", True, True),
+        ("availability_check", 1, False),
+        ("paths", ["a"], ("a",)),
+        ("to_model_output", {"x": 1}, {"x": 1}),
+    ],
+)
+async def test_what_a_pack_answers_about_itself_is_asked_in_a_bare_jail(
+    pack: Path, what: str, answer: Any, found: Any
+) -> None:
+    """Asked here it would run as us; with a workspace, on what was not decided yet."""
+    (made,) = await packs.load_pack(pack, run=FakeJail([{**GOOD, f"has_{what}": True}]))
+    jail = FakeJail(answer)
+    assert await packs.ask_pack(made, what, {"x": 1}, run=jail) == found
+    handler, spec = jail.asked[0]
+    assert (handler.digest, handler.qualname) == (hashlib.sha256(CONTENT).hexdigest(), "greet")
+    assert (spec.workspace, spec.network.kind, spec.limits.wall_s) == (None, "none", 10)
+    assert not any(mount.writable for mount in spec.mounts)
+
+
+@pytest.mark.parametrize("answer", [None, "a", [5], [""], ["a\0"], ["a"] * 1_001])
+async def test_paths_that_a_pack_makes_up_are_refused(pack: Path, answer: Any) -> None:
+    """The gate must not be handed what is no path."""
+    (made,) = await packs.load_pack(pack, run=FakeJail([{**GOOD, "has_paths": True}]))
+    with pytest.raises(packs.PackError):
+        await packs.ask_pack(made, "paths", {}, run=FakeJail(answer))
+
+
+async def test_a_pack_that_cannot_answer_is_an_error_of_one_line(pack: Path) -> None:
+    """Its message is untrusted, and shown."""
+    (made,) = await packs.load_pack(pack, run=FakeJail([{**GOOD, "has_paths": True}]))
+    failed = FakeJail(failure=Timeout(message="too\nlate", limit_s=1, elapsed_s=2))
+    with pytest.raises(packs.PackError, match="too late"):
+        await packs.ask_pack(made, "paths", {}, run=failed)
+    with pytest.raises(ValueError, match="no to_model_output"):
+        await packs.ask_pack(made, "to_model_output", 1, run=failed)

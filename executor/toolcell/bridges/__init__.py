@@ -1,0 +1,1 @@
+"""Ways into the executor from elsewhere: other event loops, plain code."""

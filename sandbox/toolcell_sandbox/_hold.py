@@ -1,0 +1,76 @@
+"""A call's clock, and its tree held still while somebody outside thinks."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import trio
+
+from ._cgroup_group import Group
+
+
+class Hold:
+    """Freezes a jail's tree, where its control group can, and stops its clock meanwhile.
+
+    Where it cannot, the tree runs on and so does the clock: a limit is never lifted for a tree
+    that could use the time.
+    """
+
+    def __init__(self, group: Group) -> None:
+        self._group = group
+        self._held_s = 0.0
+        # Set exactly while the whole tree is frozen by us.
+        self._since_s: float | None = None
+        self._changed = trio.Event()
+        self._is_over = False
+
+    @property
+    def held_s(self) -> float:
+        """For how many seconds in all the tree was frozen."""
+        now_s = 0.0 if self._since_s is None else trio.current_time() - self._since_s
+        return self._held_s + now_s
+
+    @asynccontextmanager
+    async def hold(self) -> AsyncIterator[bool]:
+        """Hold the tree inside of it; yields whether it is. One at a time.
+
+        Cancelled, or when the body raises, it lets the tree go on.
+        """
+        is_held = not self._is_over and await self._group.freeze() and not self._is_over
+        if is_held:
+            self._since_s = trio.current_time()
+            self._tell()
+        try:
+            yield is_held
+        finally:
+            self._go_on()
+
+    def let_go(self) -> None:
+        """Let the tree go on for good: it is to be ended, and a frozen one would not see that."""
+        self._is_over = True
+        self._group.thaw()
+        self._go_on()
+
+    def _go_on(self) -> None:
+        if self._since_s is not None:
+            self._group.thaw()
+            self._held_s, self._since_s = self.held_s, None
+            self._tell()
+
+    async def out_of_time(self, limit_s: float) -> None:
+        """Until the tree has run for `limit_s` from now on, by trio's clock."""
+        until_s = trio.current_time() + limit_s - self._held_s
+        while True:
+            left_s = until_s + self._held_s - trio.current_time()
+            if self._since_s is not None:
+                await self._changed.wait()
+            elif left_s <= 0:
+                return
+            else:
+                with trio.move_on_after(left_s):
+                    await self._changed.wait()
+
+    def _tell(self) -> None:
+        self._changed.set()
+        self._changed = trio.Event()
