@@ -6,15 +6,18 @@ trusted: it can take a call away, never give one.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
+from toolcell._returned import said
 from toolcell.packs import PackError, ask_pack
 from toolcell.results import Denied, ToolUnavailable
 from toolcell.tools import Tool
 from toolcell_policies import Reason
+from toolcell_sandbox import JailOutcome
 
-__all__ = ["paths_in_jail", "unavailable_in_jail"]
+__all__ = ["paths_in_jail", "unavailable_in_jail", "worded_in_jail"]
 
 
 async def unavailable_in_jail(tool: Tool, *, isolation: str) -> ToolUnavailable | None:
@@ -42,3 +45,26 @@ async def paths_in_jail(
         reason = Reason(code="paths_unknown", text=f"which paths it names cannot be told: {error}")
         return Denied(message=f"policy does not allow this call: {reason.text}", reasons=(reason,))
     return found
+
+
+async def worded_in_jail(tool: Tool, outcome: JailOutcome, *, isolation: str) -> Tool:
+    """The tool, with what its own `to_model_output` says about this outcome in a function's place.
+
+    Where it failed the function raises, which leaves the value as it would be shown without.
+    """
+    if "to_model_output" not in tool.in_jail or outcome.failure is not None:
+        return tool
+    answer: Any = None
+    problem: PackError | None = None
+    try:
+        value = said(outcome.value).output
+        answer = await ask_pack(tool, "to_model_output", value, isolation=isolation)
+    except PackError as error:
+        problem = error
+
+    def to_model_output(_: Any) -> Any:
+        if problem is not None:
+            raise problem
+        return answer
+
+    return dataclasses.replace(tool, to_model_output=to_model_output)

@@ -66,7 +66,8 @@ class Terminal:
 
     `receipt` is `{"isolation", "held": [names], "waived"}`, None where no jail was built or a
     cancel left none. `effects` are counts and the first paths. `answer` is a person's no.
-    `decision` is for a call that has no other record of it.
+    `decision` is for a call that has no other record of it. `permissions` is what it asked for
+    while it ran, and what was answered.
     """
 
     call_id: str
@@ -78,6 +79,7 @@ class Terminal:
     effects: Mapping[str, Any] | None = None
     decision: Mapping[str, Any] | None = None
     answer: Mapping[str, Any] | None = None
+    permissions: Sequence[Mapping[str, Any]] | None = None
 
 
 def decision_facts(decision: Decision) -> dict[str, Any]:
@@ -113,7 +115,23 @@ def terminal_of(result: ToolResult, *, answer: Mapping[str, Any] | None = None) 
         effects=None if result.effects is None else _effects_facts(result.effects),
         decision=None if result.decision is None else decision_facts(result.decision),
         answer=answer,
+        permissions=_permission_facts(result.metadata.get("permissions")),
     )
+
+
+def _permission_facts(asked: Any) -> list[dict[str, Any]] | None:
+    """What a call asked for while it ran: `MidCall.marked` lets no handler write this itself."""
+    if not isinstance(asked, list):
+        return None
+    return [
+        {
+            "action": _text(one["action"], WORD_CHARS_MAX),
+            "resources": [_text(path, PATH_CHARS_MAX) for path in one["resources"][:PATHS_MAX]],
+            "answer": one["answer"],
+            "how": one["how"],
+        }
+        for one in asked
+    ]
 
 
 def _effects_facts(effects: Effects) -> dict[str, Any]:

@@ -26,7 +26,7 @@ from toolcell._render import (
     show_table,
 )
 from toolcell._retained_commands import RETAINED
-from toolcell._session import Interrupted, load_tools, opened, until_signalled
+from toolcell._session import Interrupted, ProgressLine, load_tools, opened, until_signalled
 from toolcell.calls import ToolCall
 from toolcell.results import Cancelled, ToolResult
 from toolcell.settlement import refused
@@ -56,13 +56,14 @@ async def run(tool: ToolName, /, *arguments: Arguments, flags: Flags = _FLAGS) -
     """
     words = given(arguments)
     call = ToolCall(tool)
+    line = ProgressLine(tool)
 
     async def work() -> ToolResult:
         async with opened(flags) as executor:
             ready = words.arguments(executor.registry.get(tool))
-            return await executor.call(tool, ready, call_id=call.call_id)
+            return await executor.call(tool, ready, call_id=call.call_id, watch=line)
 
-    result = await _ended(work, call, progress=tool)
+    result = await _ended(work, call, progress=line)
     return _delivered(result, flags)
 
 
@@ -305,7 +306,10 @@ def _refuse_choices() -> None:
 
 
 async def _ended(
-    work: Callable[[], Awaitable[ToolResult]], call: ToolCall, *, progress: str | None = None
+    work: Callable[[], Awaitable[ToolResult]],
+    call: ToolCall,
+    *,
+    progress: str | ProgressLine | None = None,
 ) -> ToolResult:
     """The call's result; after a signal, the result that says so, its tree being gone."""
     try:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import trio
 
+from toolcell._events import LiveEvents
 from toolcell._exits import Refused, refused_policy
 from toolcell._render import say
 from toolcell._visible import visible
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from toolcell._options import Flags, Packs
     from toolcell.executor import Executor
     from toolcell.tools import Tool
+    from toolcell_sandbox import Progress
     from toolcell_sandbox.spec import Limits
 
 T = TypeVar("T")
@@ -34,11 +36,34 @@ class Interrupted(Exception):
         super().__init__(f"interrupted by {self.name}")
 
 
-async def until_signalled(work: Callable[[], Awaitable[T]], *, progress: str | None = None) -> T:
+class ProgressLine(LiveEvents):
+    """What a person at a terminal sees while something runs: its name, and its last word."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self._name = visible(name)[:60]
+        self._said = ""
+
+    def progress(self, progress: Progress) -> None:
+        """Take a handler's word: untrusted text, shown escaped."""
+        amount = "" if progress.done is None else f"{progress.done:g}"
+        if progress.total is not None:
+            amount += f"/{progress.total:g}"
+        self._said = " ".join(part for part in (amount, visible(progress.message or "")) if part)
+
+    def line(self, elapsed_s: float) -> str:
+        """The line, after so many seconds."""
+        said = f": {self._said[:80]}" if self._said else ""
+        return f"running {self._name}, {elapsed_s:.0f} s{said}"
+
+
+async def until_signalled(
+    work: Callable[[], Awaitable[T]], *, progress: str | ProgressLine | None = None
+) -> T:
     """Do `work`; the first signal cancels it, later ones change nothing.
 
     A signal that was ignored when we started (nohup, a background job) stays ignored. With
-    `progress`, a name, a person at a terminal sees that it runs.
+    `progress`, a name or a line, a person at a terminal sees that it runs.
 
     Raises:
         Interrupted: a signal came, and `work` has ended.
@@ -61,7 +86,8 @@ async def until_signalled(work: Callable[[], Awaitable[T]], *, progress: str | N
         if wanted:
             await nursery.start(watch, nursery.cancel_scope)
         if progress is not None and _draws():
-            nursery.start_soon(_draw, visible(progress)[:60])
+            line = progress if isinstance(progress, ProgressLine) else ProgressLine(progress)
+            nursery.start_soon(_draw, line)
         try:
             done.append(await work())
         except Exception as error:  # noqa: BLE001 - raised again below, outside the nursery's group
@@ -154,7 +180,7 @@ def _draws() -> bool:
     return os.isatty(2) and os.environ.get("TERM", "dumb") != "dumb"
 
 
-async def _draw(name: str) -> None:
+async def _draw(line: ProgressLine) -> None:
     """After a second, one line on stderr that says what runs, and for how long."""
     from toolcell._terminal import is_asking
 
@@ -165,9 +191,8 @@ async def _draw(name: str) -> None:
             await trio.sleep(PROGRESS_AFTER_S)
             if not is_asking():
                 drawn = True
-                os.write(
-                    2, f"\r\x1b[Krunning {name}, {trio.current_time() - started_s:.0f} s".encode()
-                )
+                shown = line.line(trio.current_time() - started_s)
+                os.write(2, f"\r\x1b[K{shown}".encode())
     finally:
         if drawn:
             os.write(2, b"\r\x1b[K")

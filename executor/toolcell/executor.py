@@ -15,11 +15,13 @@ import trio
 
 from toolcell._agreements import FORGED, Agreement, answering
 from toolcell._answered import Asked, SupervisorRef, answer
-from toolcell._asked_packs import paths_in_jail, unavailable_in_jail
+from toolcell._asked_packs import paths_in_jail, unavailable_in_jail, worded_in_jail
 from toolcell._assembly import Assembly
 from toolcell._choices import chosen_mode
+from toolcell._events import LiveEvents, Stream, stream
 from toolcell._kept_back import without_kept_back
 from toolcell._large_output import checked
+from toolcell._midcall import MidCall
 from toolcell._recording import Recording
 from toolcell._retries import may_retry, wait_s
 from toolcell.approval import Answer, Approver
@@ -86,6 +88,7 @@ class _Request:
     """What speaks against that plan."""
     stdin: Stdin = None
     sink: Sink | None = None
+    watch: LiveEvents | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,6 +121,7 @@ class Executor(Assembly):
         review: bool | None = None,
         stdin: Stdin = None,
         sink: Sink | None = None,
+        watch: LiveEvents | None = None,
         snapshot: Snapshot | None = None,
         refuse_stale: bool = False,
     ) -> ToolResult:
@@ -125,7 +129,8 @@ class Executor(Assembly):
 
         `workspace_mode` and `review` are this call's, instead of the executor's. `stdin` is fed
         to the handler, None is nothing to read; `sink` is awaited with each chunk of output as it
-        comes. Neither is part of what is decided. With `snapshot` the tool is the one that was
+        comes; `watch` is told what happens (see `stream`). None of it is part of what is decided.
+        With `snapshot` the tool is the one that was
         captured there; with `refuse_stale` it is `tool_stale` where it is another one by now.
 
         Leaves two records: an intent, durable before its jail starts, and one terminal. Cancelled,
@@ -152,8 +157,21 @@ class Executor(Assembly):
             refuse_stale=refuse_stale,
             stdin=stdin,
             sink=sink,
+            watch=watch,
         )
         return await self._recorded(request)
+
+    def stream(
+        self,
+        call: ToolCall | str,
+        arguments: Mapping[str, Any] | None = None,
+        **options: Any,
+    ) -> Stream:
+        """One call, event by event, then its result; `options` are those of `call`: see `Stream`.
+
+        Live text is lossy and bounded, so that nobody who watches slows a call down.
+        """
+        return stream(self, call, arguments, **options)
 
     async def _recorded(self, request: _Request) -> ToolResult:
         """The road, and how it ended on record."""
@@ -326,6 +344,16 @@ class Executor(Assembly):
         if not isinstance(transaction, Transaction):
             return _refused(call, plan, transaction, receipt=Receipt())
         held.callback(transaction.close)
+        watch = request.watch
+        midcall = MidCall(
+            plan,
+            call_id=call.call_id,
+            planner=self._planner,
+            agreements=self._agreements,
+            # Not the request's: an answer that came with a prepared plan is for that plan.
+            approver=self._approver,
+            tell=None if watch is None else watch.tell,
+        )
         try:
             outcome = await run_in_jail(
                 handler,
@@ -334,6 +362,8 @@ class Executor(Assembly):
                 sink=request.sink,
                 alarm=transaction.alarm,
                 keep=transaction.keep,
+                channel=midcall.answer,
+                on_progress=None if watch is None else watch.progress,
                 spool=self._retained.spool_folder if may_spool(tool) else None,
             )
         except StdinTooLarge as error:
@@ -351,7 +381,11 @@ class Executor(Assembly):
                 without_kept_back, outcome, self._protected, self.workspace.path
             )
         repairs = plan.valid.repairs
+        if large is None:
+            tool = await worded_in_jail(tool, outcome, isolation=self.choices.isolation)
         result = settle(call, tool, outcome, decision=plan.decision, repairs=repairs, large=large)
+        said = midcall.marked(result.metadata, outcome.channel)
+        result = dataclasses.replace(result, metadata=said)
         return _Jailed(result=result, transaction=transaction)
 
     def _shown(self, request: _Request) -> Snapshot:

@@ -441,6 +441,7 @@ def test_what_is_shown_is_what_is_admitted(place: Path, mode: str) -> None:
     box = executor(place, mode=mode)
     arguments: dict[str, dict[str, Any]] = {
         "read_file": {"path": "a"},
+        "read_retained": {"handle": "a"},
         "search": {"pattern": "a"},
         "write_file": WRITE,
         "edit_file": {"path": "a", "old": "b", "new": "c"},

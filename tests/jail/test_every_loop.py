@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 import trio
 
-from toolcell import Answer, Executor, Limits, ToolResult
+from toolcell import Answer, Executor, Limits, ToolCall, ToolRegistry, ToolResult
 from toolcell._audit_read import calls
 from toolcell._events import Event, Finished, Output, Started
 from toolcell.approval import ApprovalRequest, from_callback, unsafe_approve_all
@@ -355,9 +355,11 @@ def test_twenty_calls_at_once_are_twenty_jails_and_forty_records(
             works = [functools.partial(box.call, *one) for one in given]
             results = await driver.together(works)
             assert [one.stdout.text() for one in results] == [f"{n}\n" for n in range(20)]
+            results = await box.call_many(ToolCall(*one) for one in given[:2])
+            assert [one.stdout.text() for one in results] == ["0\n", "1\n"]
 
     driver.run(main)
-    assert endings(place) == [None] * 20
+    assert endings(place) == [None] * 22
 
 
 @pytest.mark.parametrize(
@@ -420,6 +422,28 @@ def test_standard_input_and_a_sink_are_the_callers_own(driver: Driver, place: Pa
             assert done.stdout.text() == "x"
 
     driver.run(main)
+
+
+def test_hooks_run_where_the_program_that_registered_them_runs(driver: Driver, place: Path) -> None:
+    """Otherwise a hook that puts into a queue of its loop's does so from another thread."""
+    seen: list[Any] = []
+
+    def hook(*given: Any) -> None:
+        seen.append((threading.get_ident(), len(given)))
+
+    registry = ToolRegistry()
+    registry.register_before_hook(driver.callback(hook))
+    registry.register_after_hook(hook)
+
+    async def main() -> None:
+        async with driver.open(**options(place, registry=registry)) as box:
+            assert (await box.call("shell", {"command": "true"})).success
+
+    driver.run(main)
+    assert [count for _, count in seen] == [2, 1]
+    is_here = {ident == threading.get_ident() for ident, _ in seen}
+    # Plain code waits meanwhile: its hooks run in the supervisor's thread.
+    assert is_here == {driver.name != "plain"}
 
 
 def test_a_failing_sink_ends_the_call_and_not_the_program(driver: Driver, place: Path) -> None:
@@ -557,7 +581,7 @@ def test_a_plain_approver_that_blocks_holds_up_nobody_else(place: Path) -> None:
 
 def test_a_plain_executor_takes_what_the_other_one_takes() -> None:
     """Otherwise the two drift apart, and plain code cannot say what it needs to."""
-    for name in ("call", "prepare", "resume", "check", "changes_since", "admitted"):
+    for name in ("call", "call_many", "prepare", "resume", "check", "changes_since", "admitted"):
         theirs = list(inspect.signature(getattr(Executor, name)).parameters)
         ours = list(inspect.signature(getattr(BlockingExecutor, name)).parameters)
         # `watch` is `stream`'s own way in.

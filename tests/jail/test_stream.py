@@ -2,35 +2,17 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import trio
 
-from toolcell import Executor, ToolCall, ToolResult
-from toolcell._events import Event, Finished, LiveEvents, Output, Started, Stream, stream
+from toolcell import Executor, ToolCall
+from toolcell._events import Event, Finished, Output, Started, Stream, stream
 from toolcell.audit import read
 
 from . import tools_of_streams as tools
-
-
-class Watched(Executor):
-    """An executor, in whatever state its `watch` is."""
-
-    async def call(
-        self,
-        call: ToolCall | str,
-        arguments: Mapping[str, Any] | None = None,
-        *,
-        watch: LiveEvents | None = None,
-        **options: Any,
-    ) -> ToolResult:
-        if "watch" in inspect.signature(Executor.call).parameters:
-            options["watch"] = watch
-        return await super().call(call, arguments, **options)
 
 
 @pytest.fixture
@@ -39,9 +21,9 @@ def place(tmp_path: Path, ledger: None) -> Path:
     return tmp_path
 
 
-def executor(place: Path) -> Watched:
+def executor(place: Path) -> Executor:
     found = [tools.speaks, tools.floods, tools.stays, tools.tells]
-    return Watched(workspace=place / "ws", state_dir=place / "state", builtin=False, tools=found)
+    return Executor(workspace=place / "ws", state_dir=place / "state", builtin=False, tools=found)
 
 
 def text(found: list[Event], name: str) -> str:
@@ -128,3 +110,33 @@ def _ended(place: Path) -> bool:
         ("intent", None),
         ("terminal", "cancelled"),
     ]
+
+
+# -- through the executor ------------------------------------------------------------------
+
+
+async def test_progress_and_questions_are_seen_and_in_the_result(place: Path) -> None:
+    """Otherwise nobody knows what a call was permitted while it ran."""
+    (place / "ws" / "there").touch()
+    async with executor(place) as box, box.stream("tells", {}, call_id="call-1") as events:
+        found = [event async for event in events]
+    assert [type(event).__name__ for event in found] == [
+        "Started",
+        "Progress",
+        "Asked",
+        "Answered",
+        "Finished",
+    ]
+    result = events.result
+    assert result is not None
+    assert result.output == "yes"
+    (said,) = result.metadata["permissions"]  # type: ignore[misc]  # metadata is anything
+    assert (said["action"], said["resources"], said["answer"]) == ("readonly", ["there"], "allowed")
+    (terminal,) = [one for one in read(place / "state") if one["record"] == "terminal"]
+    (recorded,) = terminal["permissions"]
+    assert recorded == {
+        "action": "readonly",
+        "resources": ["there"],
+        "answer": "allowed",
+        "how": said["how"],
+    }

@@ -9,10 +9,21 @@ from typing import Any
 
 import pytest
 
-from toolcell import CallContext, Executor, RunDeps, ToolCall, ToolRegistry, ToolResult, ToolRuntime
+from toolcell import (
+    CallContext,
+    Decision,
+    Executor,
+    RunDeps,
+    ToolCall,
+    ToolRegistry,
+    ToolResult,
+    ToolRuntime,
+)
 from toolcell.approval import unsafe_approve_all
 from toolcell.audit import read
-from toolcell.results import HookFailed
+from toolcell.builtin import search_tool
+from toolcell.packs import load_pack
+from toolcell.results import Denied, HookFailed
 
 from .tools_of_turns import ALL, again, number, remember
 
@@ -216,6 +227,26 @@ async def test_a_snapshot_calls_what_it_showed_and_says_when_that_is_stale(place
         await registry.snapshot().settle(ToolCall("number", {}))
 
 
+async def test_a_deferred_tool_is_found_by_words_and_called_under_the_same_gates(place):
+    """Otherwise what is not listed is never used; or it is used past its gate."""
+    registry = ToolRegistry(search_tool())
+    registry.register({"number": number, "remember": remember}, group="lab", deferred=True)
+    async with executor(place, registry=registry, tools=(), builtin=False) as box:
+        assert [one["name"] for one in box.snapshot().definitions] == ["search_tools"]
+        found = await box.call("search_tools", {"text": "a number that is another"})
+        (first, *_) = found.output["tools"]
+        assert first["name"] == "lab_number"
+        assert first["input_schema"] == number.input_schema
+        assert found.metadata["answered_by"] == "supervisor"
+        assert (await box.call("lab_number", {})).success
+        context = CallContext(mode="plan")
+        refused = await box.call("lab_remember", {"text": "x"}, context=context)
+        assert refused.error is not None
+        assert refused.error.kind == "not_admitted"
+        assert (await box.call("search_tools", {"text": "zebra"})).output == {"tools": []}
+    assert {tool.name for tool in box.admitted()} == {"search_tools"}
+
+
 async def test_what_no_call_may_do_is_not_shown(place):
     """Otherwise a model spends its turns on tools that are never admitted."""
     rules = place / "policy.toml"
@@ -291,3 +322,67 @@ async def test_each_dialect_has_its_own_view_of_one_result(place):
     assert settled.error["kind"] == "tool_error"
     assert settled.parts == ({"type": "text", "text": failed.content},)
     assert settled.handles == ()
+
+
+# -- packs: nobody trusts them ---------------------------------------------------------------------
+
+PACK = """
+import os
+from toolcell import tool
+
+def where(arguments):
+    if arguments["name"] == "raise":
+        raise ValueError("no idea")
+    return [arguments["name"]]
+
+def words(value):
+    assert "PLANTED" not in os.environ, "it runs where we do"
+    return f"in words: {value['text']}"
+
+def broken(value):
+    raise ValueError("no words")
+
+def never():
+    return False
+
+@tool(paths=where, to_model_output=words)
+def reads(name: str) -> dict:
+    return {"text": open(name).read()}
+
+@tool(to_model_output=broken)
+def plain() -> int:
+    return 5
+
+@tool(availability_check=never)
+def absent() -> int:
+    return 1
+"""
+
+
+async def test_a_packs_own_functions_are_asked_in_a_jail_and_take_calls_away_only(
+    place, monkeypatch
+):
+    """Otherwise a pack's code runs in our process; or its paths are not looked at."""
+    monkeypatch.setenv("PLANTED", "1")
+    (place / "pack.py").write_text(PACK)
+    (place / "ws" / ".env").write_text("SECRET")
+    tools = await load_pack(place / "pack.py")
+    async with executor(place, tools=tools) as box:
+        read_it = await box.call("reads", {"name": "a.txt"})
+        assert (read_it.content, read_it.output) == ("in words: hello\n", {"text": "hello\n"})
+        for name, code in ((".env", "path_protected"), ("raise", "paths_unknown")):
+            result = await box.call("reads", {"name": name})
+            assert result.error is not None
+            assert result.error.kind == "denied", result.content
+            assert isinstance(result.error, Denied)
+            assert code in {reason.code for reason in result.error.reasons}, result.error.reasons
+        shown = await box.call("plain", {})
+        assert (shown.content, shown.output) == ("5", 5)
+        assert "no words" in str(shown.metadata["model_output_error"])
+        gone = await box.call("absent", {})
+        assert gone.error is not None
+        assert gone.error.kind == "tool_unavailable"
+        # Nothing is started to answer what would be decided: it says that it cannot be told.
+        check = box.check("reads", {"name": "a.txt"})
+        assert isinstance(check, Decision)
+        assert check.reasons[0].code == "paths_unknown"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from types import TracebackType
 from typing import Any, Concatenate, Final, ParamSpec, Protocol, TypeVar, cast
 
 import trio
@@ -37,6 +38,15 @@ class Housed(Protocol):
 
     _home: Home | None
     """Where it lives; None when it is not entered."""
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+        /,
+    ) -> None:
+        """Leave it."""
 
 
 H = TypeVar("H", bound=Housed)
@@ -108,9 +118,19 @@ def entering(
             self._home = self._home or Home.here()
             return entered
         home = shared().home(running_loop())
-        entered = await run_at(home, functools.partial(method, self))
-        self._home = home
-        return entered
+
+        async def entered_there() -> R:
+            entered = await method(self)
+            self._home = home
+            return entered
+
+        try:
+            return await run_at(home, entered_there)
+        except BaseException as error:
+            # Cancelled when it was open already: nobody else would close it.
+            if self._home is home and not isinstance(error, GeneratorExit):
+                await self.__aexit__(type(error), error, error.__traceback__)
+            raise
 
     return wrapped
 

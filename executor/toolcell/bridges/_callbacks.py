@@ -177,6 +177,8 @@ class _Errand:
 
     def _begin(self) -> None:
         self._task = self._loop.create_task(self._run())
+        # Not the end of `_run`: a task that is cancelled at once never begins.
+        self._task.add_done_callback(self._end)
 
     def _cancel(self) -> None:
         self._is_cancelled = True
@@ -190,13 +192,15 @@ class _Errand:
             said = self._function()
             self._value = await said if inspect.isawaitable(said) else said
         except asyncio.CancelledError:
-            if not self._is_cancelled:
-                self._error = RuntimeError("the callback was cancelled in its own loop")
+            raise
         except BaseException as error:  # noqa: BLE001  # raised where it is waited for, not here
             self._error = error
-        finally:
-            self.is_done = True
-            self._wake()
+
+    def _end(self, task: asyncio.Task[None]) -> None:
+        if task.cancelled() and not self._is_cancelled:
+            self._error = RuntimeError("the callback was cancelled in its own loop")
+        self.is_done = True
+        self._wake()
 
 
 class _Iterated:
@@ -221,8 +225,7 @@ class _Iterated:
         if self._pump is None:
             self._pump = _Errand(self._loop, self._pumped, lambda: None)
             self._pump.start()
-            now = caller.get()
-            if now is not None:
+            if (now := caller.get()) is not None:
                 now.at_end.append(self._pump.cancel)
         match await _in(self._loop, self._queue.get):
             case (item,):

@@ -42,6 +42,7 @@ CLOSED = "the executor was closed while this ran; what ran was ended, and is on 
 ENDED = "the event loop that this executor lives in has ended"
 FORKED = "this executor was entered before a fork: make a new one in this process"
 ITSELF = "plain code would wait here for the very thread it runs in: await the executor instead"
+NOT_BEGUN = "this was interrupted before it began"
 NO_LOOP = "no event loop runs here: await under trio or asyncio, or use BlockingExecutor"
 
 
@@ -83,6 +84,7 @@ class Job(Generic[R]):
         self._has_value = False
         self._error: BaseException | None = None
         self._why: str | None = None
+        self.has_begun = False
         # Set before anybody is woken, and nothing changes after.
         self.is_done = False
 
@@ -103,7 +105,14 @@ class Job(Generic[R]):
 
     def cancel(self) -> None:
         """Have it cancelled; from any thread. It is done when it has cleaned up, not before."""
-        self._home.soon(self._scope.cancel)
+        if not self._home.soon(self._cancel) and not self.is_done:
+            self.fail(ENDED)
+
+    def _cancel(self) -> None:
+        # What comes soon comes in order: this one was interrupted before it was posted.
+        if not self.has_begun and not self.is_done:
+            self.fail(NOT_BEGUN)
+        self._scope.cancel()
 
     def cancel_here(self, why: str) -> None:
         """Cancel it, for a reason that is not its caller's; in its own home."""
@@ -192,6 +201,7 @@ class Home:
         if self._is_closing:
             job.fail(CLOSED)
             return
+        job.has_begun = True
         self._jobs.add(job)
         try:
             trio.lowlevel.spawn_system_task(job.run, name="toolcell job", context=context)
@@ -206,10 +216,15 @@ class Home:
         if not self._jobs and self._empty is not None:
             self._empty.set()
 
-    def soon(self, function: Callable[[], object]) -> None:
-        """Have a plain function called in the home's thread, unless that has ended."""
-        with contextlib.suppress(trio.RunFinishedError):
+    def soon(self, function: Callable[[], object]) -> bool:
+        """Have a plain function called in the home's thread; False where that has ended."""
+        if os.getpid() != self._pid:
+            return False
+        try:
             self._token.run_sync_soon(function)
+        except trio.RunFinishedError:
+            return False
+        return True
 
     async def drain(self) -> None:
         """End what others still have running here, wait until it is gone, and take no more.

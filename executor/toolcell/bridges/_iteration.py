@@ -106,7 +106,8 @@ class _Read(Generic[T]):
         return not self._belt.is_over
 
     def __del__(self) -> None:
-        self._belt.cancel()
+        if not self._belt.is_over:
+            self._belt.cancel()
 
 
 class BridgedIteration(_Read[T]):
@@ -130,8 +131,10 @@ class BridgedIteration(_Read[T]):
         if not self._taken and not self._is_over:
             try:
                 self._taken.extend(await run_at(self._home, self._belt.take))
-            except BaseException:
-                await self.aclose()
+            except BaseException as error:
+                # What is thrown away can await nothing any more.
+                if not isinstance(error, GeneratorExit):
+                    await self.aclose()
                 raise
         if not self._taken:
             self._is_over = True

@@ -73,7 +73,7 @@ class Supervisor:
         """What an exiting interpreter does: `close`, and refuse what comes after."""
         with self._lock:
             self._is_exiting = True
-        if not self.close():
+        if not self.close(within_s=EXIT_S):
             _log.error("calls still run after %g s; the kernel ends them with this process", EXIT_S)
 
     def _start(self) -> None:

@@ -70,7 +70,12 @@ class BlockingExecutor:
         self.policy = self._executor.policy
 
     def __enter__(self) -> Self:
-        run_from_thread(shared().home(), self._executor.__aenter__)
+        try:
+            run_from_thread(shared().home(), self._executor.__aenter__)
+        except BaseException:
+            # Interrupted when it was open already: nobody else would close it.
+            self.close()
+            raise
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -126,6 +131,20 @@ class BlockingExecutor:
             sink=_passed(sink),
             snapshot=snapshot,
             refuse_stale=refuse_stale,
+        )
+        return run_from_thread(self._home(), work)
+
+    def call_many(
+        self,
+        calls: Iterable[ToolCall],
+        *,
+        context: CallContext | None = None,
+        snapshot: Snapshot | None = None,
+        limit: int | None = None,
+    ) -> list[ToolResult]:
+        """All calls of one turn, in the order of the calls, as `Executor.call_many`."""
+        work = functools.partial(
+            self._executor.call_many, calls, context=context, snapshot=snapshot, limit=limit
         )
         return run_from_thread(self._home(), work)
 

@@ -7,12 +7,29 @@ in every call. What they say about themselves stands here, in the supervisor.
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from toolcell.tools import Tool
 
-__all__ = ["builtin_tools"]
+__all__ = ["builtin_tools", "search_tool"]
+
+
+@cache
+def search_tool() -> Tool:
+    """`search_tools`, for a registry with deferred tools: `registry.register(search_tool())`."""
+    from toolcell._answered import SupervisorRef
+    from toolcell.builtin import catalogue
+    from toolcell.tools import made
+    from toolcell_policies.vocabulary import AccessMode
+
+    return made(
+        catalogue.search_tools,
+        access_mode=AccessMode.READONLY,
+        trusted=True,
+        is_idempotent=True,
+        ref=SupervisorRef(f"{catalogue.__name__}:{catalogue.answer.__name__}"),
+    )
 
 
 @cache
@@ -26,11 +43,16 @@ def builtin_tools() -> tuple[Tool, ...]:
     from toolcell.tools import CommandRef, made
     from toolcell_policies.vocabulary import AccessMode
 
+    reading: dict[str, Any] = {
+        "access_mode": AccessMode.READONLY,
+        "trusted": True,
+        "is_idempotent": True,
+    }
     command = CommandRef(f"{shell.__name__}:{shell.shell.__name__}")
     return (
-        made(files.read_file, access_mode=AccessMode.READONLY, trusted=True),
-        made(files.list_directory, access_mode=AccessMode.READONLY, trusted=True),
-        made(search.search, access_mode=AccessMode.READONLY, trusted=True),
+        made(files.read_file, **reading),
+        made(files.list_directory, **reading),
+        made(search.search, **reading),
         made(files.write_file, access_mode=AccessMode.WRITE, trusted=True),
         made(edit.edit_file, access_mode=AccessMode.WRITE, trusted=True),
         made(
@@ -49,8 +71,7 @@ def builtin_tools() -> tuple[Tool, ...]:
         ),
         made(
             retained.read_retained,
-            access_mode=AccessMode.READONLY,
-            trusted=True,
+            **reading,
             ref=SupervisorRef(f"{retained.__name__}:{retained.answer.__name__}"),
         ),
     )

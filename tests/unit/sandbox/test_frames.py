@@ -39,7 +39,19 @@ def test_a_frame_is_written_whole_however_little_the_pipe_takes(
     reader = FrameReader(10_000)
     reader.feed(pipe.taken)
     assert reader.message() == message
-    assert pipe.taken.isascii()
+
+
+def test_the_cap_counts_what_was_said_not_how_it_was_escaped(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Otherwise a text of two million accents is three times too large for its limit."""
+    pipe = FakePipe(1 << 20)
+    monkeypatch.setattr(os, "write", pipe.write)
+    frames.send(9, {"value": "é" * 1000})
+    assert len(pipe.taken) < 2100
+    # A half character is no UTF-8: it goes escaped, and the reader refuses it.
+    frames.send(9, {"value": "\ud800"})
+    assert pipe.taken.endswith(b'{"value":"\\ud800"}')
 
 
 def test_what_is_no_json_is_not_sent_at_all(monkeypatch: pytest.MonkeyPatch) -> None:

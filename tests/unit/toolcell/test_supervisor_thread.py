@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 import trio
 
-from toolcell.bridges import _callbacks
+from toolcell.bridges import _callbacks, _supervisor
 from toolcell.bridges._anywhere import (
     anywhere,
     entering,
@@ -25,7 +25,7 @@ from toolcell.bridges._anywhere import (
     leaving,
 )
 from toolcell.bridges._callbacks import approver_at_home, at_home, for_trio, marshalled
-from toolcell.bridges._home import Home, run_at, run_from_thread
+from toolcell.bridges._home import Home, Job, run_at, run_from_thread, running_loop
 from toolcell.bridges._iteration import HELD_ITEMS, PlainIteration
 from toolcell.bridges._supervisor import Supervisor, shared
 
@@ -355,6 +355,53 @@ async def test_leaving_ends_what_others_still_have_running():
     assert "was closed" in str(said[0])
 
 
+def test_one_that_was_entered_while_its_task_was_cancelled_is_left_again():
+    """Otherwise its log stays open, and its thread, with nobody to close them."""
+    inside, go = threading.Event(), threading.Event()
+
+    class Slow(Housed):
+        @entering
+        async def __aenter__(self) -> Housed:
+            with trio.CancelScope(shield=True):
+                inside.set()
+                await trio.to_thread.run_sync(go.wait)
+            self.log.append("entered")
+            return self
+
+    housed = Slow()
+
+    async def main() -> None:
+        async def enters() -> None:
+            async with housed:
+                housed.log.append("never here")
+
+        task = asyncio.create_task(enters())
+        await asyncio.to_thread(inside.wait)
+        task.cancel()
+        await asyncio.sleep(0)
+        go.set()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert (housed.log, housed._home) == (["entered", "left"], None)
+
+    asyncio.run(main())
+
+
+async def test_a_job_that_was_interrupted_before_it_was_posted_is_not_waited_for():
+    """Otherwise Ctrl-C at the wrong moment hangs for ever."""
+    done = trio.Event()
+    job = Job(Home.here(), functools.partial(Housed().give, 1), done.set)
+    job.cancel()
+    await done.wait()
+    with pytest.raises(RuntimeError, match="before it began"):
+        job.result()
+    ended = Job(await trio.to_thread.run_sync(trio.run, here), Housed().hang, lambda: None)
+    ended.cancel()
+    assert ended.is_done
+    with pytest.raises(RuntimeError, match="has ended"):
+        ended.result()
+
+
 def test_leaving_under_asyncio_ends_the_tasks_that_still_wait():
     """As above; and a task that was cancelled as well is cancelled, not told of the closing."""
 
@@ -423,8 +470,6 @@ async def test_a_job_that_comes_when_trio_takes_no_more_tasks_is_refused():
         kept.append(agen)
 
     def late(home: Home) -> None:
-        from toolcell.bridges._home import Job
-
         job = Job(home, functools.partial(Housed().give, 1), lambda: None)
         home.begin(job, contextvars.copy_context())
         with pytest.raises(RuntimeError) as caught:
@@ -441,6 +486,23 @@ def test_without_a_loop_there_is_a_reason():
     coroutine = Housed().give(1)
     with pytest.raises(RuntimeError, match="no event loop"):
         coroutine.send(None)
+
+
+def test_under_no_known_loop_asyncio_is_not_even_imported(monkeypatch):
+    """Otherwise every command line pays for it."""
+    monkeypatch.delitem(sys.modules, "asyncio")
+    assert running_loop() is None
+
+
+async def test_a_home_that_is_left_takes_nothing_more():
+    """Otherwise a call begins while the log is being closed."""
+    home = Home.here()
+    await home.drain()
+    with pytest.raises(RuntimeError, match="was closed"):
+        await run_at(home, functools.partial(Housed().give, 1))
+    housed = Housed()
+    await housed.__aexit__()
+    assert housed.log == ["left"]
 
 
 # -- callbacks -----------------------------------------------------------------------------
@@ -555,6 +617,27 @@ def test_a_cancelled_call_cancels_its_callback_and_waits_for_it():
     asyncio.run(main())
 
 
+def test_a_callback_that_is_cancelled_before_it_begins_is_not_waited_for(monkeypatch, caplog):
+    """Otherwise each such cancel takes as long as the longest cleaning up may."""
+    monkeypatch.setattr(_callbacks, "GRACE_S", 60)
+    done = threading.Event()
+    loop = asyncio.new_event_loop()
+
+    async def cancelled() -> None:
+        with trio.CancelScope() as scope:
+            scope.cancel()
+            await marshalled(len, loop)("abc")
+        done.set()
+
+    thread = threading.Thread(target=trio.run, args=(cancelled,))
+    thread.start()
+    while not done.is_set():
+        loop.run_until_complete(asyncio.sleep(0))
+    thread.join()
+    loop.close()
+    assert caplog.text == ""
+
+
 def test_a_callback_that_is_cancelled_by_others_is_no_cancel_of_the_call():
     """Otherwise a call looks cancelled that nobody cancelled."""
 
@@ -646,6 +729,43 @@ def test_an_iteration_crosses_in_order_and_raises_what_was_raised():
     home = shared().home()
     count: Any = functools.partial(housed.count, 100)
     assert list(PlainIteration(home, count)) == list(range(100))
+
+
+class Numbers:
+    """An async iterator that has nothing to close."""
+
+    def __init__(self, to: int) -> None:
+        self.left = list(range(to))
+
+    def __aiter__(self) -> Numbers:
+        return self
+
+    async def __anext__(self) -> int:
+        if not self.left:
+            raise StopAsyncIteration
+        return self.left.pop(0)
+
+
+def test_an_iterator_that_cannot_be_closed_crosses_both_ways():
+    """Otherwise only generators can be read, and streams of other libraries cannot."""
+
+    async def main() -> None:
+        async with Housed() as housed:
+            assert await housed.feed(stdin=Numbers(5)) == [0, 1, 2, 3, 4]
+            unread: Any = housed.count(3)
+            await unread.aclose()
+            with pytest.raises(TypeError):
+                await housed.feed(stdin=b"no async iterable, as it is")
+
+    asyncio.run(main())
+    home = shared().home()
+    assert list(PlainIteration(home, functools.partial(Numbers, 5))) == [0, 1, 2, 3, 4]
+    count: Any = functools.partial(Housed().count, 1, OSError("disk"))
+    numbers = PlainIteration(home, count)
+    assert next(numbers) == 0
+    with pytest.raises(OSError, match="disk"):
+        next(numbers)
+    numbers.close()
 
 
 def test_a_slow_reader_holds_up_whoever_writes_and_leaving_early_ends_it():
@@ -761,14 +881,26 @@ def test_closing_ends_what_runs_and_the_next_use_starts_again():
         supervisor.home()
 
 
-def test_what_does_not_end_in_time_is_said():
+def test_a_thread_that_does_not_start_is_a_reason_and_no_hang(monkeypatch):
+    """Otherwise the first call waits for ever for a loop that never came."""
+    monkeypatch.setattr(threading, "excepthook", lambda args: said.append(args.exc_value))
+    monkeypatch.setattr(Supervisor, "_main", None)
+    said: list[Any] = []
+    with pytest.raises(RuntimeError, match="did not start"):
+        Supervisor().home()
+
+
+def test_what_does_not_end_in_time_is_said(monkeypatch, caplog):
     """Otherwise an exit would hang, or leave silently."""
+    monkeypatch.setattr(_supervisor, "EXIT_S", 0.01)
     supervisor, go = Supervisor(), threading.Event()
     housed = Housed(go.wait)
     thread = threading.Thread(target=run_from_thread, args=(supervisor.home(), housed.finish))
     thread.start()
     housed.running.wait()
     assert not supervisor.close(within_s=0.01)
+    supervisor.close_for_good()
+    assert "calls still run" in caplog.text
     go.set()
     assert supervisor.close()
     thread.join()
