@@ -5,12 +5,11 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import hashlib
-import inspect
 import logging
 import os
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import orjson
 import trio
@@ -21,6 +20,7 @@ from toolcell.approval import (
     Approver,
     approve,
     ask_terminal,
+    asked,
     deny_all,
     unsafe_approve_all,
 )
@@ -64,8 +64,7 @@ def answering(answer: Answer, otherwise: Approver) -> Approver:
     async def approver(request: ApprovalRequest) -> Answer:
         if request.stage == "before":
             return answer
-        said: Any = otherwise(request)
-        return await said if inspect.isawaitable(said) else said  # type: ignore[no-any-return]  # approve() looks at what it is
+        return await asked(otherwise, request)  # type: ignore[no-any-return]  # approve() looks
 
     return approver
 

@@ -19,6 +19,9 @@ from toolcell._choices import (
     refuse_unknown_choices,
 )
 from toolcell._ledger import Baseline
+from toolcell._loops.anywhere import anywhere, entering, leaving
+from toolcell._loops.callbacks import approver_at_home
+from toolcell._loops.home import Home
 from toolcell._policies import policy_of
 from toolcell._protected import Protected
 from toolcell._sensitive_files import Lookout
@@ -127,7 +130,9 @@ class Assembly:
             raise ValueError(f"on_refused {on_refused!r} is not offered; choose one of: all, park")
         if retries < 0 or cache_s < 0:
             raise ValueError("retries and cache_s are 0 or more")
-        self._approver, self._review, self._parks = approver, review, on_refused == "park"
+        self._given_approver = self._approver = approver
+        self._review, self._parks = review, on_refused == "park"
+        self._home: Home | None = None
         if approver is ask_terminal or review:
             # Now, before a tool can put a module of that name where this process would find it.
             import toolcell._terminal  # noqa: F401  # for its effect on sys.modules
@@ -160,7 +165,10 @@ class Assembly:
         self._cache = ResultCache(life_s=cache_s)
         self._retries = retries
 
+    @entering
     async def __aenter__(self) -> Self:
+        # Written for the loop that enters, and so asked there.
+        self._approver = approver_at_home(self._given_approver)
         self._audit.start()
         try:
             self._agreements.start()
@@ -170,6 +178,7 @@ class Assembly:
             raise
         return self
 
+    @leaving
     async def __aexit__(self, *_: object) -> None:
         self._transactions.stop()
         self._agreements.stop()
@@ -177,6 +186,7 @@ class Assembly:
 
     # -- what calls came to ---------------------------------------------------------------
 
+    @anywhere
     async def hidden(self) -> tuple[tuple[str, ...], frozenset[str]]:
         """What of the workspace no call can see now, and which of it git tracks.
 
@@ -188,6 +198,7 @@ class Assembly:
         """This moment of the workspace, for `changes_since`."""
         return self._transactions.ledger.baseline()
 
+    @anywhere
     async def changes_since(self, baseline: Baseline) -> Effects | None:
         """What of all that calls have changed since is other than it was: nothing, if it nets out.
 
@@ -201,6 +212,7 @@ class Assembly:
         """
         return await self._transactions.changes_since(baseline)
 
+    @anywhere
     async def verify_net_zero(self, baseline: Baseline) -> Verification:
         """Whether an investigation has taken its edits back: the contract of transient edits.
 

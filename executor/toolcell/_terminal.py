@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import os
 import termios
-from collections.abc import Iterator
-from contextlib import contextmanager
+import threading
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Final
 
 import trio
@@ -25,12 +26,33 @@ TERMINAL: Final = "/dev/tty"
 TRIES: Final = 3
 LINE_BYTES_MAX: Final = 4_096
 
-_one_at_a_time = trio.Lock()
+TURN_S: Final = 0.05
+
+_asking = threading.Lock()
+"""Held while a question stands: one terminal, whatever event loops this process has."""
+_turns: trio.lowlevel.RunVar[trio.Lock] = trio.lowlevel.RunVar("turns")
+"""The order of those who wait in one loop."""
 
 
 def is_asking() -> bool:
     """Whether a question stands on the terminal, so that nobody else should write to it."""
-    return _one_at_a_time.locked()
+    return _asking.locked()
+
+
+@asynccontextmanager
+async def _turn() -> AsyncIterator[None]:
+    """Have the terminal, after everybody who came before in this loop."""
+    try:
+        turns = _turns.get()
+    except LookupError:
+        _turns.set(turns := trio.Lock())
+    async with turns:
+        while not _asking.acquire(blocking=False):  # noqa: ASYNC110  # another loop sets no event here
+            await trio.sleep(TURN_S)
+        try:
+            yield
+        finally:
+            _asking.release()
 
 
 async def ask(request: ApprovalRequest) -> Answer:
@@ -41,7 +63,7 @@ async def ask(request: ApprovalRequest) -> Answer:
     """
     from toolcell.approval import Answer
 
-    async with _one_at_a_time:
+    async with _turn():
         try:
             with _terminal() as fd:
                 return await _question(fd, request)

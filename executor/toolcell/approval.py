@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import trio
 
+from toolcell._loops.callbacks import approver_at_home, for_trio
 from toolcell.results import ApprovalRejected, ApprovalTimeout, ApprovalUnavailable
 from toolcell_policies import Reason
 from toolcell_policies.remedies import APPROVER
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
     from toolcell_policies import Decision
 
 DEADLINE_S = 300.0
+PEOPLE_MAX = 256
+"""Plain approvers that wait at once."""
+_limiter: trio.lowlevel.RunVar[trio.CapacityLimiter] = trio.lowlevel.RunVar("approvers")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,11 +92,13 @@ class Answer:
 Approver = Callable[[ApprovalRequest], Awaitable[Answer] | Answer]
 
 
+@for_trio
 async def deny_all(request: ApprovalRequest) -> Answer:
     """Nobody is asked: whatever needs a person is `approval_unavailable`, at once."""
     return Answer.unavailable("no approver is configured")
 
 
+@for_trio
 async def unsafe_approve_all(request: ApprovalRequest) -> Answer:
     """Yes to everything that would be asked. What policy denies stays denied."""
     return Answer.once()
@@ -101,8 +107,9 @@ async def unsafe_approve_all(request: ApprovalRequest) -> Answer:
 def from_callback(fn: Callable[[ApprovalRequest], Any]) -> Approver:
     """An approver from a function, plain or async, that returns an `Answer` or a bool."""
 
+    @for_trio
     async def approver(request: ApprovalRequest) -> Answer:
-        said = await _asked(fn, request)
+        said = await asked(approver_at_home(fn), request)
         if isinstance(said, bool):
             return Answer.once() if said else Answer.reject()
         return said if isinstance(said, Answer) else Answer.unavailable("the answer was no Answer")
@@ -110,6 +117,7 @@ def from_callback(fn: Callable[[ApprovalRequest], Any]) -> Approver:
     return approver
 
 
+@for_trio
 async def ask_terminal(request: ApprovalRequest) -> Answer:
     """Ask on the controlling terminal: once, session, no. One question at a time."""
     from toolcell._terminal import ask
@@ -117,15 +125,26 @@ async def ask_terminal(request: ApprovalRequest) -> Answer:
     return await ask(request)
 
 
-async def _asked(fn: Callable[[ApprovalRequest], Any], request: ApprovalRequest) -> Any:
-    """Call an approver; a plain function runs in a thread, since it may wait for a person."""
+def _people() -> trio.CapacityLimiter:
+    """Threads for who waits for a person, apart from those that anything else needs."""
+    try:
+        return _limiter.get()
+    except LookupError:
+        _limiter.set(made := trio.CapacityLimiter(PEOPLE_MAX))
+        return made
+
+
+async def asked(fn: Callable[[ApprovalRequest], Any], request: ApprovalRequest) -> Any:
+    """What an approver says; a plain one runs in a thread, since it may wait for a person."""
     if inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(
         getattr(fn, "__call__", None)  # noqa: B004  # asks whether the call is async, not if it is
     ):
         said = fn(request)
     else:
         # In a tuple: a plain function may return something to await, which trio would refuse.
-        (said,) = await trio.to_thread.run_sync(lambda: (fn(request),), abandon_on_cancel=True)
+        (said,) = await trio.to_thread.run_sync(
+            lambda: (fn(request),), abandon_on_cancel=True, limiter=_people()
+        )
     return await said if inspect.isawaitable(said) else said
 
 
@@ -150,7 +169,7 @@ async def approve(approver: Approver, request: ApprovalRequest, decision: Decisi
     started = trio.current_time()
     with trio.move_on_after(request.deadline_s) as scope:
         try:
-            said = await _asked(approver, request)
+            said = await asked(approver, request)
         except Exception as error:  # noqa: BLE001  # foreign code; Cancelled is no Exception
             said = Answer.unavailable(f"asking failed: {type(error).__name__}")
     hashed = request.plan_hash

@@ -21,6 +21,7 @@ from toolcell._choices import chosen_mode
 from toolcell._events import LiveEvents, Stream, stream
 from toolcell._kept_back import without_kept_back
 from toolcell._large_output import checked
+from toolcell._loops.anywhere import anywhere, iterated_anywhere
 from toolcell._midcall import MidCall
 from toolcell._recording import Recording
 from toolcell._retries import may_retry, wait_s
@@ -109,6 +110,7 @@ class Executor(Assembly):
 
     # -- the road -------------------------------------------------------------------------
 
+    @anywhere
     async def call(
         self,
         call: ToolCall | str,
@@ -161,6 +163,7 @@ class Executor(Assembly):
         )
         return await self._recorded(request)
 
+    @iterated_anywhere
     def stream(
         self,
         call: ToolCall | str,
@@ -407,6 +410,7 @@ class Executor(Assembly):
 
     # -- many at once ---------------------------------------------------------------------
 
+    @anywhere
     async def call_many(
         self,
         calls: Iterable[ToolCall],
@@ -479,6 +483,7 @@ class Executor(Assembly):
         ask = Ask(tool=tool, valid=valid, context=context, limits=self.limits, mode=mode)
         return self._planner.plan(ask).decision
 
+    @anywhere
     async def prepare(
         self,
         call: ToolCall | str,
@@ -515,6 +520,7 @@ class Executor(Assembly):
         call = ToolCall(call.name, ask.valid.arguments, call.call_id)
         return prepared(call, self._planner.plan(ask), self._agreements.seal_key())
 
+    @anywhere
     async def resume(
         self, plan: Plan, answer: Answer, *, stdin: Stdin = None, sink: Sink | None = None
     ) -> ToolResult:

@@ -14,6 +14,7 @@ from typing import Any, Final, Literal
 
 import trio
 
+from toolcell._loops.callbacks import at_home
 from toolcell.results import HookFailed, ToolResult
 
 __all__ = ["Hook", "run_after", "run_before"]
@@ -80,7 +81,7 @@ async def _run(
     hook: Hook, stage: Literal["before", "after"], happened: bool, *given: Any
 ) -> tuple[Any, HookFailed | None]:
     try:
-        said = hook.callback(*given)
+        said = at_home(hook.callback)(*given)
         if inspect.isawaitable(said):
             said = await _bounded(said) if stage == "after" else await said
     except Exception as error:  # noqa: BLE001  # the program's own code; Cancelled is no Exception

@@ -354,6 +354,7 @@ Failure = (
     | Cancelled
     | ExecutorError
 )
+"""Why a call did not succeed: one of these, told apart by `kind`, each with its own evidence."""
 
 
 _DEFAULTS: dict[str, Any] = {

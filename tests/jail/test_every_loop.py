@@ -24,9 +24,9 @@ import trio
 from toolcell import Answer, Executor, Limits, ToolCall, ToolRegistry, ToolResult
 from toolcell._audit_read import calls
 from toolcell._events import Event, Finished, Output, Started
+from toolcell._loops.supervisor import shared
 from toolcell.approval import ApprovalRequest, from_callback, unsafe_approve_all
 from toolcell.audit import read, verify
-from toolcell.bridges._supervisor import shared
 from toolcell.bridges.blocking import BlockingExecutor
 
 from .conftest import Ledger, pids_below

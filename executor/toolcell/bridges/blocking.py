@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, Self, Ty
 
 import trio
 
-from toolcell.bridges._home import Home, run_from_thread
-from toolcell.bridges._iteration import PlainIteration
-from toolcell.bridges._supervisor import shared
+from toolcell._loops.home import Home, run_from_thread
+from toolcell._loops.iteration import PlainIteration
+from toolcell._loops.supervisor import shared
 from toolcell.executor import Executor
 
 if TYPE_CHECKING:

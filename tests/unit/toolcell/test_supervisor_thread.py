@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import functools
-import os
 import signal
 import subprocess
 import sys
@@ -17,17 +16,18 @@ from typing import Any
 import pytest
 import trio
 
-from toolcell.bridges import _callbacks, _supervisor
-from toolcell.bridges._anywhere import (
+from toolcell._loops import callbacks as _callbacks
+from toolcell._loops import supervisor as _supervisor
+from toolcell._loops.anywhere import (
     anywhere,
     entering,
     iterated_anywhere,
     leaving,
 )
-from toolcell.bridges._callbacks import approver_at_home, at_home, for_trio, marshalled
-from toolcell.bridges._home import Home, Job, run_at, run_from_thread, running_loop
-from toolcell.bridges._iteration import HELD_ITEMS, PlainIteration
-from toolcell.bridges._supervisor import Supervisor, shared
+from toolcell._loops.callbacks import approver_at_home, at_home, for_trio, marshalled
+from toolcell._loops.home import Home, Job, run_at, run_from_thread, running_loop
+from toolcell._loops.iteration import HELD_ITEMS, PlainIteration
+from toolcell._loops.supervisor import Supervisor, shared
 
 flavour: contextvars.ContextVar[str] = contextvars.ContextVar("flavour", default="plain")
 
@@ -910,8 +910,8 @@ def test_a_forked_child_has_a_supervisor_of_its_own_and_no_use_of_its_parents_ho
     """Otherwise it waits for a thread that is not there."""
     source = """
         import functools, os, sys, warnings
-        from toolcell.bridges._home import run_from_thread
-        from toolcell.bridges._supervisor import shared
+        from toolcell._loops.home import run_from_thread
+        from toolcell._loops.supervisor import shared
         warnings.simplefilter("ignore", DeprecationWarning)
 
         async def pid():
@@ -936,8 +936,8 @@ def test_a_forked_child_has_a_supervisor_of_its_own_and_no_use_of_its_parents_ho
 
 EXITS = """
     import asyncio, functools, sys, threading, trio
-    from toolcell.bridges._home import run_from_thread
-    from toolcell.bridges._supervisor import shared
+    from toolcell._loops.home import run_from_thread
+    from toolcell._loops.supervisor import shared
 
     running = threading.Event()
 
@@ -957,7 +957,7 @@ EXITS = """
             print("refused")
 
     async def left_pending():
-        from toolcell.bridges._home import run_at
+        from toolcell._loops.home import run_at
         global task
         task = asyncio.create_task(run_at(shared().home(), hang))
         await asyncio.to_thread(running.wait)
@@ -997,8 +997,8 @@ def test_what_a_thread_does_that_python_waits_for_is_waited_for():
     done = program(
         """
         import functools, threading, time, trio
-        from toolcell.bridges._home import run_from_thread
-        from toolcell.bridges._supervisor import shared
+        from toolcell._loops.home import run_from_thread
+        from toolcell._loops.supervisor import shared
 
         async def give(value):
             await trio.sleep(0.01)
@@ -1020,8 +1020,8 @@ def test_an_interrupt_waits_for_the_cleaning_up_and_a_second_one_does_not(interr
     """Otherwise Ctrl-C leaves jails running, or cannot be had when somebody means it."""
     source = f"""
         import os, signal, sys, threading, trio
-        from toolcell.bridges._home import run_from_thread
-        from toolcell.bridges._supervisor import shared
+        from toolcell._loops.home import run_from_thread
+        from toolcell._loops.supervisor import shared
 
         async def hang():
             os.kill(os.getpid(), signal.SIGINT)
@@ -1056,6 +1056,5 @@ def program(*parts: str) -> subprocess.CompletedProcess[str]:
         text=True,
         timeout=60,
         check=False,
-        env={**os.environ, "PYTHONPATH": ""},
         preexec_fn=functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
     )

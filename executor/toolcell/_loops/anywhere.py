@@ -14,10 +14,10 @@ from typing import Any, Concatenate, Final, ParamSpec, Protocol, TypeVar, cast
 
 import trio
 
-from toolcell.bridges._callbacks import iterated, marshalled
-from toolcell.bridges._home import Home, run_at, running_loop
-from toolcell.bridges._iteration import BridgedIteration
-from toolcell.bridges._supervisor import shared
+from toolcell._loops.callbacks import iterated, marshalled
+from toolcell._loops.home import Home, run_at, running_loop
+from toolcell._loops.iteration import BridgedIteration
+from toolcell._loops.supervisor import shared
 
 __all__ = [
     "Housed",
@@ -50,7 +50,7 @@ class Housed(Protocol):
 
 
 H = TypeVar("H", bound=Housed)
-I = TypeVar("I", bound=AsyncIterator[Any])  # noqa: E741  # an iterator
+F = TypeVar("F", bound=Callable[..., AsyncIterator[Any]])
 
 Method = Callable[Concatenate[H, P], Coroutine[Any, Any, R]]
 
@@ -161,17 +161,17 @@ def leaving(method: Method[H, P, R]) -> Method[H, P, R]:
     return wrapped
 
 
-def iterated_anywhere(method: Callable[Concatenate[H, P], I]) -> Callable[Concatenate[H, P], I]:
+def iterated_anywhere(method: F) -> F:
     """A method that gives an async iterator: iterated where its executor lives.
 
     Under trio it is the method's own iterator, elsewhere a `BridgedIteration` of it.
     """
 
     @functools.wraps(method)
-    def wrapped(self: H, /, *args: P.args, **kwargs: P.kwargs) -> I:
+    def wrapped(self: Housed, /, *args: Any, **kwargs: Any) -> Any:
         if _is_native(self._home):
             return method(self, *args, **kwargs)
-        make: Any = functools.partial(method, self, *args, **_crossed(kwargs))
-        return cast(I, BridgedIteration(home_of(self), make))
+        make = functools.partial(method, self, *args, **_crossed(kwargs))
+        return BridgedIteration(home_of(self), make)
 
-    return wrapped
+    return cast(F, wrapped)

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import trio
 
-from toolcell.bridges._home import caller
+from toolcell._loops.home import caller
 
 if TYPE_CHECKING:
     import asyncio
 
-    from toolcell.bridges._home import Loop
+    from toolcell._loops.home import Loop
 
 __all__ = ["approver_at_home", "at_home", "for_trio", "iterated", "marshalled"]
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from toolcell.bridges._home import Home
+from toolcell._loops.home import Home
 
 if TYPE_CHECKING:
     import asyncio

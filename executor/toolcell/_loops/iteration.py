@@ -13,7 +13,7 @@ from typing import Any, Final, Generic, Self, TypeVar
 
 import trio
 
-from toolcell.bridges._home import CLOSED, Home, Job, caller, run_at, run_from_thread
+from toolcell._loops.home import CLOSED, Home, Job, caller, run_at, run_from_thread
 
 __all__ = ["HELD_ITEMS", "BridgedIteration", "PlainIteration"]
 
