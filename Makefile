@@ -7,12 +7,13 @@ export PYTHON
 # For example: make test ARGS="tests/unit -x"
 ARGS ?=
 
-.PHONY: bench containment soak help run test lint format types contracts wheel check clean install install-dev
+.PHONY: bench containment docs soak help run test lint format types contracts wheel check clean install install-dev
 
 help:
 	@echo "make run        install into .venv, then a tour: real calls, hostile calls, how each ended"
 	@echo "make test       install the tools for development too, then run the tests (ARGS=...)"
-	@echo "make check      all that CI asks: lint types contracts test wheel"
+	@echo "make check      all that CI asks: lint types contracts docs test wheel"
+	@echo "make docs       the guides and the reference, into site/; a warning is an error"
 	@echo "make containment  the whole matrix of attacks; as root, once more as a user without rights"
 	@echo "make bench      kills, transactions, decisions, rules, shell words, the audit log, the registry: each as ratios"
 	@echo "make soak       transactions killed at 300 random points, each found whole again"
@@ -48,6 +49,9 @@ types: install-dev
 contracts: install-dev
 	$(VENV)/bin/lint-imports --no-logo
 
+docs: install-dev
+	$(VENV)/bin/mkdocs build
+
 bench: install-dev
 	$(VENV)/bin/python tests/bench/kill.py $(ARGS)
 	$(VENV)/bin/python tests/bench/transactions.py
@@ -66,9 +70,9 @@ wheel: install-dev
 	$(VENV)/bin/python -m build $(if $(shell command -v uv),--installer=uv) --outdir dist .
 	scripts/try_wheel.sh dist/*.whl
 
-check: lint types contracts test wheel
+check: lint types contracts docs test wheel
 
 clean:
-	rm -rf $(VENV) dist build .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) dist build site .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
 	rm -rf .coverage .coverage.* htmlcov
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -14,6 +14,6 @@ if git rev-parse --is-inside-work-tree >/dev/null 2>&1; then
         done |
         tar --create --null --no-recursion --files-from=- | tar --extract --directory="$to"
 else
-    tar --create --exclude=./.git --exclude=./.venv --exclude=./dist --exclude='.*_cache' \
+    tar --create --exclude=./.git --exclude=./.venv --exclude=./dist --exclude=./site --exclude='.*_cache' \
         --exclude=__pycache__ . | tar --extract --directory="$to"
 fi

@@ -280,7 +280,7 @@ class Verification:
         if not left:
             return "all edits were taken back"
         named = ", ".join(map(_shown, left[:20])) + (", …" if len(left) > 20 else "")
-        return f"{len(left)} edits are to be taken back yet: {named}"
+        return f"still to be taken back ({len(left)}): {named}"
 
 
 __all__ = [

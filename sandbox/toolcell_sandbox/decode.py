@@ -34,6 +34,8 @@ class BrokenRule:
     """The rule of the channel that was broken, in words."""
 
     rule: str
+    remedy: str | None = None
+    """What would help, where something does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +96,10 @@ class FrameReader:
             return BrokenRule("the frame ended inside its length")
         length = int.from_bytes(self._header, "big")
         if length > self._cap_bytes:
-            return BrokenRule(f"a frame of {length} bytes; at most {self._cap_bytes}")
+            return BrokenRule(
+                f"a frame of {length} bytes; at most {self._cap_bytes}",
+                "return less, or raise result_bytes in the call's limits",
+            )
         got = self.seen_bytes - HEADER_BYTES
         if got < length:
             return BrokenRule(f"the frame ended after {got} of {length} bytes")

@@ -325,10 +325,9 @@ def _command(e: Evidence) -> Ending | None:
 
 def _bad_frame(e: Evidence) -> Ending | None:
     if isinstance(e.frame, BrokenRule):
-        rule = e.frame.rule
-        return _fail(
-            failures.ProtocolError(message=f"the result was not one whole frame: {rule}", rule=rule)
-        )
+        rule, remedy = e.frame.rule, e.frame.remedy
+        message = f"the result was not one whole frame: {rule}"
+        return _fail(failures.ProtocolError(message=message, rule=rule, remedy=remedy))
     return None
 
 
