@@ -140,7 +140,7 @@ def make(
     elif output is not None:
         words["output_model"] = output
     if isinstance(input, Mapping):
-        from toolcell.schema import given_schema
+        from toolcell._given_schema import given_schema
 
         fields = fields_of("(no name yet)", words, least=AccessMode.READONLY)
         return Tool(
@@ -162,7 +162,7 @@ def of_base(item: BaseTool | type[BaseTool], *, rebuilt: bool = True) -> Tool:
             with them.
         ValueError: a word cannot be used, or the jail could not build the same object again.
     """
-    from toolcell.schema import given_schema
+    from toolcell._given_schema import given_schema
 
     code, instance = code_of_base(item, rebuilt=rebuilt)
     title = type(instance).__qualname__

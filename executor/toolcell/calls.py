@@ -19,7 +19,7 @@ def new_call_id() -> str:
     return f"call_{int(time.time() * 1000):012x}{os.urandom(10).hex()}"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, init=False)
 class ToolCall:
     """One request: a tool's name or alias, its JSON arguments, and an id of the caller's choice.
 
@@ -30,17 +30,24 @@ class ToolCall:
     """
 
     name: str
-    arguments: Mapping[str, object] = field(default_factory=dict)
-    call_id: str = field(default_factory=new_call_id)
+    arguments: Mapping[str, object]
+    call_id: str
 
-    def __post_init__(self) -> None:
-        if not self.call_id:
-            object.__setattr__(self, "call_id", new_call_id())
-        if not isinstance(self.call_id, str) or len(self.call_id) > CALL_ID_MAX:  # type: ignore[redundant-expr]  # callers without a type checker
+    def __init__(
+        self,
+        name: str,
+        arguments: Mapping[str, object] | None = None,
+        call_id: str | None = None,
+    ) -> None:
+        call_id = call_id or new_call_id()
+        if not isinstance(call_id, str) or len(call_id) > CALL_ID_MAX:  # type: ignore[redundant-expr]  # callers without a type checker
             raise ValueError(f"a call_id is text of at most {CALL_ID_MAX} characters")
+        object.__setattr__(self, "name", name)
+        object.__setattr__(self, "arguments", {} if arguments is None else arguments)
+        object.__setattr__(self, "call_id", call_id)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class CallContext:
     """Whom a call is made for: plain data, never settable by the model.
 

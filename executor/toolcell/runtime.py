@@ -58,7 +58,7 @@ class ToolRuntime:
         call_id: str | None = None,
     ) -> ToolResult:
         """Run one call under the run's phase and kind of task; how it ended, as `Executor.call`."""
-        call = ToolCall(name, raw_input or {}, *([call_id] if call_id else []))
+        call = ToolCall(name, raw_input, call_id)
         async with self._opened() as executor:
             return await executor.call(call, context=self.deps.context())
 

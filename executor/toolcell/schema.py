@@ -46,11 +46,6 @@ _MAPS: Final = (
     "dependentSchemas",
     "dependencies",
 )
-_OPEN: Final = frozenset(
-    ("additionalProperties", "unevaluatedProperties", "allOf", "anyOf", "oneOf", "$ref", "if")
-)
-"""What says itself how open an object is, or has parts that do."""
-
 _LISTS: Final = ("anyOf", "oneOf", "allOf", "prefixItems")
 _SINGLES: Final = (
     "items", "additionalProperties", "not", "if", "then", "else", "contains", "propertyNames",
@@ -185,28 +180,6 @@ def model_schema(model: Any) -> dict[str, Any]:
     from toolcell._build import of_model
 
     return of_model(model)
-
-
-def given_schema(schema: object) -> dict[str, Any]:
-    """A copy of a schema that a program gives for a tool's input, closed where it leaves it open.
-
-    One that is composed at the top (`allOf`, `$ref` and the like) is left as it is, since closing
-    it there would refuse what its parts name.
-
-    Raises:
-        ValueError: it is no plain JSON object.
-    """
-    if not isinstance(schema, Mapping):
-        raise ValueError(f"parameters are a JSON Schema, an object, not {schema!r:.50}")
-    try:
-        found: dict[str, Any] = read(dict(schema))
-    except NotPlain as error:
-        raise ValueError(f"the schema is not plain JSON: {error}") from None
-    found.setdefault("type", "object")
-    found.setdefault("properties", {})
-    if not found.keys() & _OPEN:
-        found["additionalProperties"] = False
-    return found
 
 
 def with_defaults(value: dict[str, Any], schema: Mapping[str, Any]) -> dict[str, Any]:

@@ -16,6 +16,7 @@ import pydantic
 import pytest
 
 from toolcell import _worker
+from toolcell._given_schema import given_schema
 from toolcell.base_tool import BaseTool
 from toolcell.calls import CallContext, RunDeps
 from toolcell.definition import ToolDefinition
@@ -27,7 +28,6 @@ from toolcell.schema import (
     Compiled,
     Validated,
     check_foreign,
-    given_schema,
     validate,
     with_defaults,
 )
