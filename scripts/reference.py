@@ -56,7 +56,7 @@ def _first(names: tuple[str, ...], others: Iterator[str]) -> tuple[str, ...]:
 SHARED = frozenset({"Limits", "Network", "Progress"})
 """What `toolcell_sandbox` offers, and another page has."""
 
-EVENTS = _of("toolcell.events", "Stream Started Output Progress Asked Answered Finished")
+EVENTS = _of("toolcell.events", "Stream Started Output Progress Asked Answered")
 """What `Executor.stream` gives."""
 
 PAGES = {
@@ -67,6 +67,7 @@ PAGES = {
             "toolcell.Executor",
             "toolcell._assembly.Assembly",
             *_of("toolcell", "BlockingExecutor ToolRuntime RunDeps ToolCall CallContext"),
+            "toolcell.bridges.blocking.PlainSnapshot",
             *_of("toolcell", "Limits Network"),
             "toolcell.prepared.Plan",
             *EVENTS,
@@ -96,7 +97,8 @@ PAGES = {
         _first(
             _of("toolcell.results", "ToolResult Effects Verification Truncation Retained"),
             (f"toolcell.results.{name}" for name in results.__all__ if name != "Failure"),
-        ),
+        )
+        + _of("toolcell.retained", "Page NotRetained"),
         {"inherited_members": False},
     ),
     "approval": Page(

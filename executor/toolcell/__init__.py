@@ -27,7 +27,13 @@ if TYPE_CHECKING:
     from toolcell.registry import Snapshot, ToolRegistry
     from toolcell.results import Failure, ToolResult
     from toolcell.runtime import ToolRuntime
-    from toolcell.tools import Tool, tool
+    from toolcell.tools import (
+        Tool,
+        admits_transient_edit,
+        is_edit_intent,
+        phase_admits_tool,
+        tool,
+    )
     from toolcell.validation import ToolValidationResult
     from toolcell_policies import (
         AccessMode,
@@ -39,9 +45,6 @@ if TYPE_CHECKING:
         Policy,
         Priority,
         SchemaLevel,
-        admits_transient_edit,
-        is_edit_intent,
-        phase_admits_tool,
     )
     from toolcell_sandbox.spec import Limits, Network
 
@@ -80,9 +83,9 @@ _HOME = {
     "ToolRuntime": "toolcell.runtime",
     "ToolValidationResult": "toolcell.validation",
     "WritePath": "toolcell.markers",
-    "admits_transient_edit": "toolcell_policies",
-    "is_edit_intent": "toolcell_policies",
-    "phase_admits_tool": "toolcell_policies",
+    "admits_transient_edit": "toolcell.tools",
+    "is_edit_intent": "toolcell.tools",
+    "phase_admits_tool": "toolcell.tools",
     "tool": "toolcell.tools",
 }
 

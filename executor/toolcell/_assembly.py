@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal, Self
@@ -34,13 +35,16 @@ from toolcell.folders import Folders
 from toolcell.planning import Planner
 from toolcell.registry import ToolRegistry
 from toolcell.results import Effects, Verification
-from toolcell.retained import RetainedStore
+from toolcell.retained import Page, RetainedStore
 from toolcell.tools import Tool
 from toolcell_policies import Mode, Policy
 from toolcell_sandbox.spec import Limits, Network, WorkspaceMode
 
 CONCURRENT_CALLS = 64
 """Calls at once unless `max_concurrency` says otherwise: each holds some ten descriptors."""
+
+READ_BYTES = 16_384
+"""One page of what is retained, unless a limit says otherwise."""
 
 
 class Assembly:
@@ -220,6 +224,29 @@ class Assembly:
             ValueError, OSError: as `changes_since`.
         """
         return Verification(effects=await self.changes_since(baseline))
+
+    @anywhere
+    async def read_retained(
+        self,
+        handle: str,
+        offset: int = 0,
+        limit: int = READ_BYTES,
+        *,
+        context: CallContext | None = None,
+    ) -> Page:
+        """A page of what was too large to be shown, for the session of `context`, as its tool does.
+
+        `offset` and `limit` are bytes, at most 1 MiB; a page of text begins and ends between two
+        characters. Without a session it is what calls without one left.
+
+        Raises:
+            NotRetained: (a LookupError) there is no such handle for this session.
+            ValueError: the offset is negative or past the end, or the limit is not above 0.
+            OSError: the state folder cannot be read.
+        """
+        session = (context or CallContext()).session_id or self._own_session
+        read = functools.partial(self._retained.read, handle, offset, limit, session=session)
+        return await trio.to_thread.run_sync(read)
 
     # -- what calls would get -------------------------------------------------------------
 

@@ -67,7 +67,8 @@ class Terminal:
     `receipt` is `{"isolation", "held": [names], "waived"}`, None where no jail was built or a
     cancel left none. `effects` are counts and the first paths. `answer` is a person's no.
     `decision` is for a call that has no other record of it. `permissions` is what it asked for
-    while it ran, and what was answered.
+    while it ran, and what was answered. `cached_from` is the call whose result was given again:
+    nothing ran, so there is neither receipt nor usage.
     """
 
     call_id: str
@@ -80,6 +81,7 @@ class Terminal:
     decision: Mapping[str, Any] | None = None
     answer: Mapping[str, Any] | None = None
     permissions: Sequence[Mapping[str, Any]] | None = None
+    cached_from: str | None = None
 
 
 def decision_facts(decision: Decision) -> dict[str, Any]:
@@ -101,8 +103,10 @@ def decision_facts(decision: Decision) -> dict[str, Any]:
 
 def terminal_of(result: ToolResult, *, answer: Mapping[str, Any] | None = None) -> Terminal:
     """The terminal of a call that came to `result`."""
-    usage = None if result.usage is None else result.usage.to_json()
-    receipt = None if result.receipt is None else result.receipt.to_json()
+    cached_from = result.metadata.get("cached_from")
+    ran = cached_from is None
+    usage = None if result.usage is None or not ran else result.usage.to_json()
+    receipt = None if result.receipt is None or not ran else result.receipt.to_json()
     return Terminal(
         call_id=result.call_id,
         tool_name=result.tool_name,
@@ -116,6 +120,7 @@ def terminal_of(result: ToolResult, *, answer: Mapping[str, Any] | None = None) 
         decision=None if result.decision is None else decision_facts(result.decision),
         answer=answer,
         permissions=_permission_facts(result.metadata.get("permissions")),
+        cached_from=None if ran else _text(cached_from, WORD_CHARS_MAX),
     )
 
 

@@ -46,16 +46,17 @@ class Catalogue(ABC):
         """What a model is told of each tool that is shown, in the order of registration; copies.
 
         `dialect` is "json-schema" (`{"name", "description", "input_schema"}`), "mcp", "openai" or
-        "anthropic". Deferred and unavailable tools are not among them.
+        "anthropic". Deferred and unavailable tools are not among them, and neither is one whose
+        schema the dialect cannot say: a warning in the log names it, `dialects.lint` tells why.
 
         Raises:
-            ValueError: there is no such level or dialect, or the dialect cannot say a schema.
+            ValueError: there is no such level or dialect.
         """
-        from toolcell.dialects import schemas_of
+        from toolcell.dialects import sayable
 
         now = self._seen()
         offered = _offered(now, lambda tool: not only_enabled or tool.name not in now.disabled)
-        return schemas_of(offered, level, dialect)
+        return sayable(offered, level, dialect)
 
     def get_tools_by_cost(
         self, max_tier: CostTier | str = CostTier.HIGH, only_enabled: bool = True

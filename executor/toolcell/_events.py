@@ -25,7 +25,6 @@ __all__ = [
     "Answered",
     "Asked",
     "Event",
-    "Finished",
     "LiveEvents",
     "Output",
     "Progress",
@@ -102,14 +101,8 @@ class Answered:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Finished:
-    """The call has ended, whatever it came to: the last event."""
-
-    result: ToolResult
-
-
-Event = Started | Output | Progress | Asked | Answered | Finished
+Event = Started | Output | Progress | Asked | Answered | ToolResult
+"""What a stream yields; the call's `ToolResult`, whatever it came to, is the last."""
 
 
 class LiveEvents:
@@ -154,7 +147,7 @@ class LiveEvents:
             self._add_text(stream, self._decoders[stream].decode(b"", final=True))
             if self._left_out[stream] and not self._has_text(stream):
                 self.tell(Output(stream, ""))
-        self.tell(Finished(result))
+        self.tell(result)
 
     def fail(self, error: BaseException) -> None:
         """Take the end of a call that raised."""
@@ -216,7 +209,7 @@ class Stream:
         self._state: Literal["new", "running", "over"] = "new"
         self._token: trio.lowlevel.TrioToken | None = None
         self.result: ToolResult | None = None
-        """How the call ended, once its `Finished` was seen."""
+        """How the call ended, once it was yielded."""
 
     async def __aenter__(self) -> Self:
         return self
@@ -228,7 +221,7 @@ class Stream:
         return self
 
     async def __anext__(self) -> Event:
-        """The next event; the end after `Finished`.
+        """The next event; the result is the last.
 
         Cancelled, it ends the call first. What the call itself raises for a caller's misuse, it
         raises.
@@ -243,8 +236,8 @@ class Stream:
         except BaseException:
             await self.aclose()
             raise
-        if isinstance(event, Finished):
-            self._state, self.result = "over", event.result
+        if isinstance(event, ToolResult):
+            self._state, self.result = "over", event
         return event
 
     async def aclose(self) -> None:

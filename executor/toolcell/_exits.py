@@ -41,6 +41,7 @@ RUN: Final = {
     "memory_exceeded": 5,
     "file_size_exceeded": 5,
     "disk_exceeded": 5,
+    "output_exceeded": 5,
     "processes_exceeded": 5,
     "crashed": 6,
     "syscall_blocked": 6,

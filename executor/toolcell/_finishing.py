@@ -22,6 +22,8 @@ from toolcell.retained import Retainer, Unretained, not_kept, words
 if TYPE_CHECKING:
     from toolcell.tools import Tool
 
+PARTS_RETAINED_MAX: Final = 20
+"""Parts that get a handle each; those beyond are retained as one list, in JSON."""
 STRUCTURED_SHARE: Final = 8
 """A structured value below one part in so many of the bounds is text like any other."""
 
@@ -96,16 +98,23 @@ class _Finishing:
     async def parts(self) -> None:
         """Parts within their caps as they are; the others retained, and a line for each."""
         notes: list[str] = []
+        beyond: list[Mapping[str, Any]] = []
         for part in self._result.parts:
             data = str(part.get("data", ""))
             size = len(data) // 4 * 3 - data.endswith("=") - data.endswith("==")
             if len(self._parts) < PARTS_MAX and size <= PART_BYTES_MAX:
                 self._parts.append(part)
                 continue
+            if len(notes) == PARTS_RETAINED_MAX:
+                beyond.append(part)
+                continue
             kept = await self._put(
                 base64.b64decode(data), "part", str(part.get("mime_type", "text/plain"))
             )
             notes.append(f"[toolcell: a part is not shown: {how_to_read(kept)}]")
+        if beyond:
+            kept = await self._put(orjson.dumps(beyond), "part", "application/json")
+            notes.append(f"[toolcell: {len(beyond):,} parts are not shown: {how_to_read(kept)}]")
         if notes:
             self.content = "\n".join([self.content, *notes])
 

@@ -19,35 +19,40 @@ from toolcell_sandbox import JailOutcome
 _LISTS = ("entries", "matches")
 
 
-def without_kept_back(outcome: JailOutcome, protected: Protected, workspace: str) -> JailOutcome:
-    """The outcome of a built-in tool that lists, without names that it may not read.
-
-    How many were left out is in the result's metadata, `kept_back`.
-    """
+def without_kept_back(
+    outcome: JailOutcome, protected: Protected, workspace: str
+) -> tuple[JailOutcome, int]:
+    """The outcome of a built-in tool that lists, without names that it may not read; how many."""
     value = outcome.value
     inner = value.get(RETURNED) if isinstance(value, dict) else None
     if not isinstance(inner, dict) or not isinstance(inner.get("output"), dict):
-        return outcome
+        return outcome, 0
     output = inner["output"]
     if not any(isinstance(output.get(name), list) for name in _LISTS):
-        return outcome
+        return outcome, 0
     may_read = _reader(protected, workspace)
     kept = {
-        name: [one for one in output[name] if may_read(str(one.get("path", "")))]
+        name: [
+            one
+            for one in output[name]
+            # `python` is a tool of ours too, and what runs in it can return anything.
+            if isinstance(one, dict) and may_read(str(one.get("path", "")))
+        ]
         for name in _LISTS
         if isinstance(output.get(name), list)
     }
     gone = sum(len(output[name]) - len(kept[name]) for name in kept)
     if gone == 0:
-        return outcome
+        return outcome, 0
     read = inner.get("files_read")
     told: dict[str, Any] = {
         **inner,
         "output": {**output, **kept},
-        "metadata": {**(inner.get("metadata") or {}), "kept_back": gone},
-        "files_read": [path for path in read if may_read(path)] if isinstance(read, list) else read,
+        "files_read": [path for path in read if may_read(str(path))]
+        if isinstance(read, list)
+        else read,
     }
-    return dataclasses.replace(outcome, value={RETURNED: told})
+    return dataclasses.replace(outcome, value={RETURNED: told}), gone
 
 
 def _reader(protected: Protected, workspace: str) -> Callable[[str], bool]:

@@ -224,7 +224,7 @@ class _Output:
 
     def _flush(self) -> None:
         data, self._pending = bytes(self._pending), bytearray()
-        if self._writer is None:
+        if self._writer is None or self._problem is not None:
             return
         try:
             self._writer.write(data)

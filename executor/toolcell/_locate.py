@@ -16,7 +16,7 @@ from toolcell._signature import unwrapped
 
 _WAY_OUT = (
     "tools run in another process, so write a module-level function, open services inside it, "
-    "and pass plain data through its arguments"
+    "and pass plain data through `deps`"
 )
 _OWN_PACKAGES = ("toolcell", "toolcell_sandbox", "toolcell_policies")
 

@@ -25,6 +25,7 @@ from toolcell.approval import (
     unsafe_approve_all,
 )
 from toolcell.planning import Ask, Planned
+from toolcell.results import ApprovalTimeout
 from toolcell.schema import Validated
 from toolcell.tools import Tool
 from toolcell_policies import AccessMode, Outcome
@@ -42,6 +43,7 @@ RESOURCE_BYTES_MAX: Final = 4_096
 PERMISSION_WAIT_S: Final = DEADLINE_S
 """How long one answer may take; after that it is a no."""
 REASON_MAX: Final = 500
+UNHEARD: Final = "nobody answered what this call asked before, so it is not asked again"
 MARKS: Final = frozenset({"permissions", "channel_closed"})
 """The names in a result's metadata that are ours to give."""
 
@@ -60,6 +62,8 @@ COVERS: Final[Mapping[AccessMode, frozenset[AccessMode]]] = {
     _M: frozenset({_R, _W, _X, _N, _M}),
 }
 """What a tool may ask for at all: what its own access mode has in it."""
+SPOKEN: Final[Mapping[str, AccessMode]] = {"read": _R, "read_only": _R, "edit": _W}
+"""What handlers call an action as well, where it is no tool's own."""
 ROLES: Final[Mapping[AccessMode, Literal["read", "write"]]] = {_R: "read", _W: "write"}
 """For which actions a resource is a path, and what is done with it. Others are shown as text."""
 
@@ -160,6 +164,7 @@ class MidCall:
         self._tell = tell
         self._wait_s = wait_s
         self._count = 0
+        self._is_unheard = False
         self.permissions: list[Permission] = []
         """Each request so far; one that a cancel or the call's end cut off stays unanswered."""
 
@@ -207,6 +212,9 @@ class MidCall:
             return
         plan = self._planned(wanted)
         is_asked = plan.decision.outcome is Outcome.ASK
+        if is_asked and self._is_unheard:
+            made.answer, made.reason = "denied", UNHEARD
+            return
         async with AsyncExitStack() as held:
             if is_asked and self._approver not in (deny_all, unsafe_approve_all):
                 await held.enter_async_context(hold())
@@ -215,6 +223,8 @@ class MidCall:
             made.waited_s = trio.current_time() - began_s
         if agreement.failure is not None:
             made.answer, made.reason = "denied", agreement.failure.message
+            # A call holds its place among the running ones while it asks.
+            self._is_unheard = isinstance(agreement.failure, ApprovalTimeout)
             return
         # A person may have thought for minutes, and a path may lead elsewhere by now.
         decision = self._planner.recheck(agreement.plan).decision
@@ -280,7 +290,8 @@ def read_request(ask: Mapping[str, Any], tool: Tool) -> Wanted | str:
         return f"a resource is text of at most {RESOURCE_BYTES_MAX:,} bytes"
     if not (save is None or (isinstance(save, list) and all(isinstance(x, str) for x in save))):
         return "what to save is a list of texts, or nothing"
-    access = next((each for each in COVERS[tool.access_mode] if each == action), None)
+    meant = action if action == tool.action else SPOKEN.get(action, action)
+    access = next((each for each in COVERS[tool.access_mode] if each == meant), None)
     if access is None and action == tool.action:
         access = tool.access_mode
     if access is None:

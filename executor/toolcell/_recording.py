@@ -49,8 +49,17 @@ class Recording:
         """
         if self._opened is not None:
             return None
+        self.know(agreement, resumed=resumed)
+        try:
+            self._opened = await self._audit.intent(self._known)
+        except OSError as error:
+            self._problem = defect(error, "the audit log takes no record, so nothing runs")
+        return self._problem
+
+    def know(self, agreement: Agreement, *, resumed: bool) -> None:
+        """Have the intent say what was decided, and by whose leave; written by `begin` or `end`."""
         plan, approval = agreement.plan, agreement.to_json()
-        intent = dataclasses.replace(
+        self._known = dataclasses.replace(
             self._known,
             tool_name=plan.tool.name,
             network=plan.facts.network,
@@ -58,11 +67,6 @@ class Recording:
             decision=decision_facts(plan.decision),
             approval=approval | ({"how": "resumed"} if resumed else {}),
         )
-        try:
-            self._opened = await self._audit.intent(intent)
-        except OSError as error:
-            self._problem = defect(error, "the audit log takes no record, so nothing runs")
-        return self._problem
 
     async def end(self, result: ToolResult | None) -> ExecutorError | None:
         """Make it durable how the call ended; None is a cancel."""

@@ -18,6 +18,7 @@ import re
 import secrets
 import stat
 import time
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
@@ -155,8 +156,12 @@ def _entry(fd: int, handle: str) -> Entry | None:
         entry = Entry(handle=handle, **json.loads(body))
     except (ValueError, TypeError):
         return None
-    whole = found.st_size == HEADER_BYTES + entry.size_bytes
-    return entry if whole and entry.what in _WHATS else None
+    size = entry.size_bytes
+    whole = type(size) is int and found.st_size == HEADER_BYTES + size
+    told = (entry.session, entry.what, entry.media_type)
+    is_sound = whole and all(isinstance(each, str) for each in told)
+    is_sound = is_sound and isinstance(entry.made_s, int | float)
+    return entry if is_sound and entry.what in _WHATS else None
 
 
 def is_ours(found: os.stat_result) -> bool:
@@ -190,25 +195,58 @@ def listed(folder: int) -> list[Listed]:
 
 
 def sweep(
-    folder: int, *, keep_s: float, cap_bytes: int, spare: str = ""
+    folder: int, *, keep_s: float, cap_bytes: int, spare: str = "", session: str = ""
 ) -> tuple[tuple[str, ...], int]:
-    """Remove what is too old, then the oldest until the rest is within the cap.
+    """Remove what is too old, then make the rest fit the cap: of whoever has most, the oldest.
 
-    Returns the handles that were removed and how many bytes are left. `spare` is never removed,
-    nor what somebody is writing, but both are counted.
+    So a tool that retains without end takes room from its own session alone. Returns the handles
+    that were removed and how many bytes are left. `spare`, which `session` is writing, is never
+    removed, nor what somebody else is writing, but both are counted.
     """
     now_s = time.time()
-    left = listed(folder)
-    total = sum(one.size_bytes for one in left)
+    left: list[Listed] = []
     removed: list[str] = []
-    for one in left:
+    for one in listed(folder):
         age_s = now_s - one.changed_s
-        if one.handle == spare or not (age_s > keep_s or total > cap_bytes or age_s > UNFINISHED_S):
-            continue
-        if _removed(folder, one, old=age_s > keep_s or total > cap_bytes):
+        is_due = one.handle != spare and (age_s > keep_s or age_s > UNFINISHED_S)
+        if is_due and _removed(folder, one, old=age_s > keep_s):
+            removed.append(one.handle)
+        else:
+            left.append(one)
+    total = sum(one.size_bytes for one in left)
+    if total > cap_bytes:
+        for one in _surplus(folder, left, total - cap_bytes, spare, session):
             removed.append(one.handle)
             total -= one.size_bytes
     return tuple(removed), total
+
+
+def _surplus(
+    folder: int, left: list[Listed], lacking: int, spare: str, session: str
+) -> Iterator[Listed]:
+    """Remove entries until so many bytes are free, each of the session that has most then."""
+    entries: dict[str, deque[Listed]] = {}
+    taken: dict[str, int] = {}
+    for one in left:
+        owner = session if one.handle == spare else _session_of(folder, one.handle)
+        taken[owner] = taken.get(owner, 0) + one.size_bytes
+        if one.handle != spare:
+            entries.setdefault(owner, deque()).append(one)
+    while lacking > 0 and entries:
+        owner = max(entries, key=lambda each: taken[each])
+        one = entries[owner].popleft()
+        if not entries[owner]:
+            del entries[owner]
+        if _removed(folder, one, old=True):
+            taken[owner] -= one.size_bytes
+            lacking -= one.size_bytes
+            yield one
+
+
+def _session_of(folder: int, handle: str) -> str:
+    """Whose an entry is, by its digest; "" of what is none, or not yet."""
+    with opened_entry(folder, handle) as opened:
+        return "" if opened is None else opened[1].session
 
 
 def _removed(folder: int, one: Listed, *, old: bool) -> bool:

@@ -16,8 +16,13 @@ _TRANSIENT: Final = frozenset({"commit_conflict", "executor_error"})
 
 
 def may_retry(agreement: Agreement, result: ToolResult) -> bool:
-    """Whether the same call may run once more: an answer is for one run, so nothing that asked."""
-    if not agreement.plan.tool.is_idempotent or agreement.how == "once" or result.error is None:
+    """Whether the same call may run once more: an answer is for one run, so nothing that asked.
+
+    Neither before it ran nor while it did.
+    """
+    if not agreement.plan.tool.is_idempotent or result.error is None:
+        return False
+    if agreement.how == "once" or "permissions" in result.metadata:
         return False
     error = result.error
     return error.kind in _TRANSIENT or (error.kind == "tool_error" and error.retryable == "yes")

@@ -13,6 +13,14 @@ from toolcell.markers import RETURNED
 
 SUMMARY_CHARS_MAX: Final = 2_000
 FILES_READ_MAX: Final = 10_000
+OURS: Final = frozenset(
+    {
+        "answered_by", "attempts", "cached_from", "channel_closed", "exec_errno", "files_changed",
+        "handler", "kept_back", "loop", "model_output_error", "output", "output_bytes",
+        "permissions", "tracked_hidden", "unconfirmed_result", "unretained",
+    }
+)  # fmt: skip
+"""The names in a result's metadata that are toolcell's own word. No handler speaks under them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +52,16 @@ def said(value: Any) -> Said:
         summary=_cut(summary) if isinstance(summary, str) else "",
         terminate=inner.get("terminate") is True,
     )
+
+
+def by_handler(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """A handler's metadata, with what it says under our names below "handler": not lost, not ours.
+
+    Otherwise a tool could say of itself that nothing was cut, or that a person was asked.
+    """
+    found = {name: value for name, value in metadata.items() if name not in OURS}
+    taken = {name: value for name, value in metadata.items() if name in OURS}
+    return {**found, "handler": taken} if taken else found
 
 
 def _cut(text: str) -> str:

@@ -92,7 +92,13 @@ PATHS_MAX: Final = 1_000
 
 def _priority(given: Priority | int | str) -> Priority:
     """A priority by itself, its number, or its name in either case."""
-    return Priority[given.upper()] if isinstance(given, str) else Priority(given)
+    if not isinstance(given, str):
+        return Priority(given)
+    found = Priority.__members__.get(given.upper())
+    if found is None:
+        there_are = ", ".join(name.lower() for name in Priority.__members__)
+        raise ValueError(f"there is no priority {given!r:.50}; there are: {there_are}")
+    return found
 
 
 def _words(tool: str, field_name: str, given: Iterable[str]) -> tuple[str, ...]:
@@ -212,7 +218,9 @@ class Tool:
     """The handler as given; None for a function, which is located on first use."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "aliases", tuple(self.aliases))
+        given: Any = self.aliases
+        aliases = (given,) if isinstance(given, str) else tuple(given)
+        object.__setattr__(self, "aliases", aliases)
         for name in (*([self.name] if self.name else []), *self.aliases):
             if NAME.fullmatch(name) is None:
                 raise ValueError(f"{name!r:.100} cannot name a tool: write {NAME.pattern}")

@@ -30,7 +30,7 @@ def decode(
 
     A function, or a class where the context says how it is called; or the record of a tool, as a
     pack has it at its top level. The thunk returns the handler's raw value; a `Returned` as its
-    object (see markers.py). An async handler runs under trio when its module holds trio or
+    object (see markers.py). An async handler runs under trio when it, or its module, holds trio or
     something from it at module level, else under asyncio.
 
     Raises:
@@ -253,13 +253,13 @@ def _awaited(coroutine: types.CoroutineType[Any, Any, Any], function: Callable[.
 
 def _uses_trio(function: Callable[..., Any]) -> bool:
     """By what the handler itself names; where that tells nothing, by what its module has."""
-    if "trio" not in sys.modules:
-        return False
+    names = _names(getattr(function, "__code__", None))
     everything = getattr(function, "__globals__", {})
-    code = getattr(function, "__code__", None)
-    named = [everything[name] for name in _names(code) if name in everything]
-    for values in (named, list(everything.values())):
-        loops = {_package(value) for value in values} & {"trio", "asyncio"}
+    named = {_package(everything[name]) for name in names if name in everything}
+    # A name that the module has not is imported inside, as `trio` or `trio.lowlevel`.
+    within = {name.partition(".")[0] for name in names - everything.keys()}
+    for found in (named | within, set(map(_package, everything.values()))):
+        loops = found & {"trio", "asyncio"}
         if loops:
             return loops == {"trio"}
     return False

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from toolcell.errors import ToolError
 from toolcell_policies.vocabulary import TIER_NEVER, Mode, Phase, TaskKind
 
 CALL_ID_MAX = 256
@@ -54,6 +55,10 @@ class CallContext:
     `mode`, `phase`, `task_kind` and `tier` are ceilings: each can only leave out what the executor
     would admit. An agent that starts another passes its own on.
 
+    A handler's parameter with this annotation gets the one that its call was made for, with the
+    call's id, the data that the executor was given, and a line to the supervisor. One that a
+    caller makes has none of these: `progress` says nothing to nobody, `permission` raises.
+
     Raises:
         ValueError: a word is no mode, phase or kind of task, or the tier is not 0 to 4.
     """
@@ -82,6 +87,53 @@ class CallContext:
             object.__setattr__(self, name, kind(value))
         if self.tier is not None and self.tier not in range(TIER_NEVER + 1):
             raise ValueError(f"tier is 0 to {TIER_NEVER}, not {self.tier!r:.50}")
+
+    @property
+    def call_id(self) -> str | None:
+        """The id of the handler's call."""
+        return None
+
+    @property
+    def deps(self) -> Mapping[str, Any]:
+        """The plain data that the executor was given for its handlers."""
+        return {}
+
+    @property
+    def deadline_s(self) -> float | None:
+        """How many seconds of the call's time are left; None where nobody counts."""
+        return None
+
+    def progress(
+        self,
+        done: float | str | None = None,
+        total: float | None = None,
+        message: object | None = None,
+    ) -> None:
+        """Say how far the handler is, for whoever watches; see `HandlerContext.progress`."""
+
+    def permission(
+        self,
+        action: str,
+        resources: Iterable[str | os.PathLike[str]] | os.PathLike[str] = (),
+        *,
+        save: Iterable[str] | None = None,
+    ) -> bool:
+        """Ask whether the call may do something more; see `HandlerContext.permission`.
+
+        Raises:
+            ToolError: there is nobody to ask.
+        """
+        raise ToolError("permission cannot be asked for: this context is no running handler's")
+
+    async def apermission(
+        self,
+        action: str,
+        resources: Iterable[str | os.PathLike[str]] | os.PathLike[str] = (),
+        *,
+        save: Iterable[str] | None = None,
+    ) -> bool:
+        """`permission` for async handlers; raises as there."""
+        return self.permission(action, resources, save=save)
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,16 +58,19 @@ class HandlerContext(CallContext):
 
     def progress(
         self,
-        done: float | None = None,
+        done: float | str | None = None,
         total: float | None = None,
         message: object | None = None,
     ) -> None:
         """Say how far the handler is, in units of its own, for whoever watches.
 
+        `progress("half way")`, a text first, is a message alone.
         Returns at once and never raises; any thread may call it, async handlers too. Words that
         come too soon after each other are left out and counted, the last one never. A message is
         cut after 500 characters.
         """
+        if isinstance(done, str) and message is None:
+            done, message = None, done
         line = _line()
         if line is not None:
             line.say(_amount(done), _amount(total), _text(message))
@@ -81,11 +84,11 @@ class HandlerContext(CallContext):
     ) -> bool:
         """Ask whether this call may do something of which it learned only now; True is a clear yes.
 
-        `action` is "readonly", "write", "execute", "network" or "mixed", as far as the tool's own
-        access mode has it in it, or the tool's permission action, which is all of it. `resources`
-        says on what: paths for what reads and writes, relative to the workspace or absolute;
-        for the rest text that a person understands. With `save` a person may be offered to
-        remember the answer; how far that goes is not for the handler to say.
+        `action` is "readonly" (or "read"), "write" (or "edit"), "execute", "network" or "mixed", as
+        far as the tool's own access mode has it in it, or its permission action, which is all of
+        it. `resources` says on what: paths for what reads and writes, relative to the workspace or
+        absolute; for the rest text that a person understands. With `save` a person may be offered
+        to remember the answer; how far that goes is not for the handler to say.
 
         Waits until it is answered, while a person thinks too. At most 8 are asked in a call, of
         at most 16 resources and 4 KiB each: what cannot be asked is a no. The answer gives no

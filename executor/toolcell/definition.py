@@ -94,7 +94,13 @@ class ToolDefinition:
         }
         words["takes_context"] = beside.is_context
         # A set has no order of its own, and a hash needs one.
-        named = {Phase(phase) for phase in self.phases}
+        named = {self.phases} if isinstance(self.phases, str) else set(self.phases)
+        unknown = sorted(map(str, named - set(Phase)))
+        if unknown:
+            there_are = ", ".join(Phase)
+            raise ValueError(
+                f"tool {self.name}: there is no phase {unknown[0]!r}; there are: {there_are}"
+            )
         words["phases"] = tuple(phase for phase in Phase if phase in named)
         tier = self.permission_tier
         least = _ACCESS_OF_TIER[tier] if tier in range(3) else AccessMode.MIXED

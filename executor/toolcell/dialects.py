@@ -8,6 +8,7 @@ it refuses. `lint` tells which, beforehand.
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakKeyDictionary
@@ -20,7 +21,18 @@ from toolcell_policies.vocabulary import AccessMode, DangerLevel, SchemaLevel
 if TYPE_CHECKING:
     from toolcell.tools import Tool
 
-__all__ = ["DIALECTS", "Dialect", "Finding", "annotations_of", "lint", "schema_of", "schemas_of"]
+__all__ = [
+    "DIALECTS",
+    "Dialect",
+    "Finding",
+    "annotations_of",
+    "lint",
+    "sayable",
+    "schema_of",
+    "schemas_of",
+]
+
+_log = logging.getLogger("toolcell")
 
 
 def schema_of(
@@ -45,9 +57,7 @@ def schema_of(
         ValueError: there is no such level or dialect, or the dialect cannot say this schema: names
             the place, the reason and the way out.
     """
-    level = SchemaLevel(level)
-    if dialect not in _SHAPES:
-        raise ValueError(f"there is no dialect {dialect!r}; there are: {', '.join(DIALECTS)}")
+    level = _known(level, dialect)
     known = _KNOWN.setdefault(tool, {})
     if (level, dialect) not in known:
         known[level, dialect] = json.dumps(_made(tool, level, dialect))
@@ -66,6 +76,33 @@ def schemas_of(
         ValueError: as `schema_of`; names the tool.
     """
     return [schema_of(tool, level, dialect) for tool in tools]
+
+
+def sayable(
+    tools: Iterable[Tool], level: SchemaLevel | str, dialect: Dialect
+) -> list[dict[str, Any]]:
+    """`schema_of` each tool that the dialect can say, in the order given.
+
+    Any other is left out, with a warning in the log that names it and why: one tool, a pack's too,
+    does not hide the rest. `lint` tells beforehand.
+
+    Raises:
+        ValueError: there is no such level or dialect.
+    """
+    level = _known(level, dialect)
+    found: list[dict[str, Any]] = []
+    for tool in tools:
+        try:
+            found.append(schema_of(tool, level, dialect))
+        except ValueError as error:
+            _log.warning("the tool %s is not shown as %s: %.500s", tool.name, dialect, error)
+    return found
+
+
+def _known(level: SchemaLevel | str, dialect: Dialect) -> SchemaLevel:
+    if dialect not in _SHAPES:
+        raise ValueError(f"there is no dialect {dialect!r}; there are: {', '.join(DIALECTS)}")
+    return SchemaLevel(level)
 
 
 def annotations_of(tool: Tool) -> dict[str, Any]:

@@ -146,7 +146,7 @@ class Executor(Assembly):
         if not isinstance(call, ToolCall):
             call = ToolCall(str(call), arguments or {}, call_id or new_call_id())
         if not self._audit.is_open:
-            message = "the executor is not open: use `async with Executor(...) as executor`"
+            message = "the executor is not open: enter it, `async with Executor(...) as executor`"
             return refused(call, ExecutorError(message=message, operator_detail=message))
         request = _Request(
             call=call,
@@ -220,12 +220,27 @@ class Executor(Assembly):
             return _refused(call, plan, agreement.failure, terminate=agreement.terminate)
         if plan.decision.outcome is Outcome.DENY:
             return _refused(call, plan, denied(plan.decision))
-        known = self._cache.get(plan, call.call_id)
+        # What it is fed is no part of the plan.
+        known = None if request.stdin else self._cache.get(plan, call.call_id)
         if known is not None:
-            return known
-        result = await self._tried(request, agreement, recording)
-        self._cache.put(plan, result)
-        return result
+            recording.know(agreement, resumed=request.prepared is not None)
+            return await self._ended(request, plan, known)
+        since = self._cache.changes
+        try:
+            result = await self._tried(request, agreement, recording)
+        except BaseException:
+            self._cache.forget()
+            raise
+        self._cache.put(plan, result, since=-1 if request.stdin else since)
+        return await self._ended(request, plan, result)
+
+    async def _ended(self, request: _Request, plan: Planned, result: ToolResult) -> ToolResult:
+        """What is handed on: past the after-hooks of now, and within its bounds.
+
+        Not to be cancelled: what was kept is kept, and the result says so.
+        """
+        result = await run_after(self._shown(request).after_hooks, result)
+        return await finished(result, plan.tool, retain=self._retainer(request))
 
     async def _asked(self, request: _Request) -> Ask | ToolResult:
         """What is asked for: a tool that is there, with arguments that it takes."""
@@ -234,7 +249,13 @@ class Executor(Assembly):
         tool = self._found(call.name, shown, refuse_stale=request.refuse_stale)
         if not isinstance(tool, Tool):
             return refused(call, tool)
-        lacking = await unavailable_in_jail(tool, isolation=self.choices.isolation)
+        # An untrusted pack's own functions are asked in jails, which count as any other; and not
+        # where the call is denied whatever they say.
+        asks = tool.in_jail if tool.in_jail and self._shows(tool, request.context) else ()
+        lacking = None
+        if "availability_check" in asks:
+            async with self._slots:
+                lacking = await unavailable_in_jail(tool, isolation=self.choices.isolation)
         if lacking is not None:
             return refused(call, lacking, tool_name=tool.name)
         valid = validate(tool, call.arguments)
@@ -249,7 +270,10 @@ class Executor(Assembly):
                 if not isinstance(again, Validated):
                     return refused(call, again, tool_name=tool.name, repairs=valid.repairs)
                 valid = dataclasses.replace(again, repairs=(*valid.repairs, *again.repairs))
-        told = await paths_in_jail(tool, valid.arguments, isolation=self.choices.isolation)
+        told: tuple[str, ...] | Denied | None = None
+        if "paths" in asks:
+            async with self._slots:
+                told = await paths_in_jail(tool, valid.arguments, isolation=self.choices.isolation)
         if isinstance(told, Denied):
             return refused(call, told, tool_name=tool.name, repairs=valid.repairs)
         return Ask(
@@ -273,17 +297,17 @@ class Executor(Assembly):
         self, request: _Request, agreement: Agreement, recording: Recording
     ) -> ToolResult:
         """Run; and again, where that does the same as once, and what went wrong may pass."""
-        for attempt in range(1, self._retries + 2):
+        # What was fed to it piece by piece is gone.
+        retries = self._retries if isinstance(request.stdin, bytes | None) else 0
+        for attempt in range(1, retries + 2):
             result = await self._run(request, agreement, recording)
             if attempt > 1:
                 metadata = {**result.metadata, "attempts": attempt}
                 result = dataclasses.replace(result, metadata=metadata)
-            if attempt > self._retries or not may_retry(agreement, result):
+            if attempt > retries or not may_retry(agreement, result):
                 break
             await trio.sleep(wait_s(attempt))
-        # No checkpoint from here on: what was kept is kept, and the result says so.
-        result = await run_after(self._shown(request).after_hooks, result)
-        return await finished(result, agreement.plan.tool, retain=self._retainer(request))
+        return result
 
     async def _run(
         self, request: _Request, agreement: Agreement, recording: Recording
@@ -378,15 +402,24 @@ class Executor(Assembly):
             isolation=self.choices.isolation,
             waive=self.choices.waive,
         )
+        gone = 0
         if tool.trusted:
             # Thousands of names: not on the loop.
-            outcome = await trio.to_thread.run_sync(
+            outcome, gone = await trio.to_thread.run_sync(
                 without_kept_back, outcome, self._protected, self.workspace.path
             )
         repairs = plan.valid.repairs
         if large is None:
             tool = await worded_in_jail(tool, outcome, isolation=self.choices.isolation)
-        result = settle(call, tool, outcome, decision=plan.decision, repairs=repairs, large=large)
+        result = settle(
+            call,
+            tool,
+            outcome,
+            decision=plan.decision,
+            repairs=repairs,
+            large=large,
+            kept_back=gone,
+        )
         said = midcall.marked(result.metadata, outcome.channel)
         result = dataclasses.replace(result, metadata=said)
         return _Jailed(result=result, transaction=transaction)
@@ -451,9 +484,13 @@ class Executor(Assembly):
             return await self.call(call, context=context, snapshot=now, refuse_stale=refuse_stale)
 
         def is_shown(tool: Tool) -> bool:
-            return self._planner.admits(tool, context) and not self._planner.denies(tool)
+            return self._shows(tool, context)
 
         return dataclasses.replace(now, settler=settler, is_shown=is_shown)
+
+    def _shows(self, tool: Tool, context: CallContext) -> bool:
+        """Whether a tool is not denied whatever its arguments are."""
+        return self._planner.admits(tool, context) and not self._planner.denies(tool)
 
     # -- what would be decided ------------------------------------------------------------
 

@@ -6,6 +6,7 @@ pack can register none.
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import inspect
 import logging
@@ -49,7 +50,9 @@ async def run_before(
     """
     now = arguments
     for hook in hooks:
-        said, failure = await _run(hook, "before", False, tool_name, dict(now))
+        # A copy of all of it: what a hook changes in place it has not returned, nor had validated.
+        given = copy.deepcopy(dict(now))
+        said, failure = await _run(hook, "before", False, tool_name, given)
         if failure is None and said is not None and not isinstance(said, Mapping):
             failure = _failed(hook, "before", False, f"it returned {type(said).__name__}")
         if failure is not None and hook.critical:

@@ -263,6 +263,11 @@ def _metadata(item: Mapping[str, Any]) -> dict[str, Any]:
         if type(value) is not type(default):
             raise ValueError(f"{name} is not one of its words")
         found[name] = kind(value)
+    # To be shown always, and beyond any limit, is for the user to say: 200 tools that do would
+    # leave no other.
+    found["priority"] = max(found["priority"], Priority.HIGH)
+    forcing = found.pop("mandatory_keywords")
+    found["keywords"] = tuple(dict.fromkeys((*forcing, *found["keywords"])))
     if item.get("execution_category") is not None:
         found["execution_category"] = ExecutionCategory(_text(item, "execution_category", 20))
     if "category" in item:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
@@ -31,6 +32,8 @@ async def in_parallel(
     results: dict[int, T] = {}
     running: set[int] = set()
     begun: set[int] = set()
+    waiting = Counter(category for category, _ in work)
+    first = 0
 
     async def one(number: int) -> None:
         results[number] = await work[number][1]()
@@ -39,15 +42,23 @@ async def in_parallel(
 
     def start_what_may() -> None:
         # In order, with the categories of all earlier ones that have not ended.
+        nonlocal first
         ahead: set[ExecutionCategory] = set()
-        for number, (category, _) in enumerate(work):
+        while first in results:
+            first += 1
+        for number in range(first, len(work)):
+            # As soon as none that waits may start: thousands of calls are not looked at each time.
+            if all(any(map(kind.conflicts_with, ahead)) for kind in +waiting):
+                return
             if number in results:
                 continue
+            category = work[number][0]
             if number not in begun and not any(map(category.conflicts_with, ahead)):
                 if limit is not None and len(running) >= limit:
                     return
                 running.add(number)
                 begun.add(number)
+                waiting[category] -= 1
                 nursery.start_soon(one, number)
             ahead.add(category)
 

@@ -25,6 +25,7 @@ from toolcell_sandbox.failures import (
     FileSizeExceeded,
     InvalidOutput,
     MemoryExceeded,
+    OutputExceeded,
     ProcessesExceeded,
     ProtocolError,
     Retryable,
@@ -307,6 +308,7 @@ __all__ = [
     "InvalidOutput",
     "MemoryExceeded",
     "NotAdmitted",
+    "OutputExceeded",
     "ProcessesExceeded",
     "ProtocolError",
     "Retained",
@@ -342,6 +344,7 @@ Failure = (
     | MemoryExceeded
     | FileSizeExceeded
     | DiskExceeded
+    | OutputExceeded
     | ProcessesExceeded
     | SyscallBlocked
     | Crashed
@@ -407,10 +410,11 @@ class ToolResult:
     A handler may return one as well, in the words that its author knows: keywords, or
     `ToolResult(success, output, error, metadata)`, a bool first, or `ToolResult(tool_name,
     success, content, summary, error, files_read, files_changed, terminate)`, a name first. An
-    error that is text is a `ToolError`; a failure without one is its content.
+    error that is text is a `ToolError`; a failure without one is its content. Where no `call_id` is
+    given, `files_read` and `files_changed` are empty lists until said otherwise.
 
     Raises:
-        TypeError: a field is given twice, or there is none of that name.
+        TypeError: a field is given twice, or there is none of that name; or no `success`.
         ValueError: a success with an error.
     """
 
@@ -446,7 +450,11 @@ class ToolResult:
         unknown = (given.keys() - _DEFAULTS.keys()) | (named.keys() & given.keys())
         if unknown:
             raise TypeError(f"ToolResult: {min(unknown)!r} is no field, or is given twice")
-        found = _DEFAULTS | named | given
+        if "success" not in named and "success" not in given:
+            raise TypeError("ToolResult: success is missing")
+        # What a handler writes has no call_id; its author knows the two lists as empty ones.
+        own: dict[str, Any] = {} if "call_id" in given else {"files_read": [], "files_changed": []}
+        found = _DEFAULTS | own | named | given
         if not isinstance(found["success"], bool):
             raise TypeError("ToolResult: success is a bool")
         if not found["success"] and not isinstance(found["error"], FailureBase):

@@ -42,6 +42,8 @@ _SWEEP_S: Final = 60.0
 _SWEEP_SHARE: Final = 64
 """After one part in so many of the cap is written, it is swept again."""
 _CHUNK_BYTES: Final = 1 << 20
+FREE_BYTES: Final = 32 << 20
+"""Left free on the disk: what is retained never takes the room that the audit log needs."""
 
 
 class NotRetained(LookupError):
@@ -99,7 +101,9 @@ class Writer:
             )
         self._until_sweep -= len(data)
         if self._until_sweep <= 0:
-            self._until_sweep = self._store.make_room(self._folder, len(data), spare=self.handle)
+            self._until_sweep = self._store.make_room(
+                self._folder, len(data), spare=self.handle, session=self._session
+            )
         view = memoryview(data)
         while view:
             view = view[os.write(self._fd, view) :]
@@ -142,14 +146,17 @@ class Writer:
         held, self._held = self._held, None
         if held is not None:
             held.close()
+            # Never another's descriptor, should somebody write to it once more.
+            self._fd = self._folder = -1
 
 
 class RetainedStore:
     """All that is retained in one state folder; several processes share it.
 
     An entry is kept for `keep_s` seconds, and all together take `cap_bytes`: then the oldest goes
-    first. Each process looks at the total after a part in 64 of the cap, so it may be exceeded by
-    that much for each. Every method blocks: call it in a thread. For many threads at once.
+    first of the session that has most, which takes room from itself by that. Each process looks at
+    the total after a part in 64 of the cap, so it may be exceeded by that much for each. Every
+    method blocks: call it in a thread. For many threads at once.
     """
 
     def __init__(
@@ -249,12 +256,16 @@ class RetainedStore:
                 removed, _ = _store.sweep(folder, keep_s=keep_s, cap_bytes=self.cap_bytes)
         return removed
 
-    def make_room(self, folder: int, size_bytes: int, *, spare: str) -> int:
+    def make_room(self, folder: int, size_bytes: int, *, spare: str, session: str) -> int:
         """Before so much is written: sweep when it is time; how much may follow until the next.
 
         Raises:
-            OSError: the folder cannot be read.
+            OSError: the folder cannot be read, or the disk is all but full.
         """
+        disk = os.fstatvfs(folder)
+        spared = min(FREE_BYTES, disk.f_blocks * disk.f_frsize // 4)
+        if disk.f_bavail * disk.f_frsize < size_bytes + spared:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         share = self.cap_bytes // _SWEEP_SHARE
         with self._lock:
             self._unswept_bytes += size_bytes
@@ -264,7 +275,13 @@ class RetainedStore:
                 return min(share - self._unswept_bytes, _CHUNK_BYTES)
             self._unswept_bytes, self._swept_s = 0, now_s
         room = max(0, self.cap_bytes - size_bytes - HEADER_BYTES)
-        _store.sweep(folder, keep_s=self.keep_s, cap_bytes=room, spare=spare)
+        _store.sweep(
+            folder,
+            keep_s=self.keep_s,
+            cap_bytes=room,
+            spare=spare,
+            session=_store.session_digest(session),
+        )
         return min(share, _CHUNK_BYTES)
 
     @contextlib.contextmanager

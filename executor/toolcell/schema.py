@@ -46,6 +46,12 @@ _MAPS: Final = (
     "dependentSchemas",
     "dependencies",
 )
+_ELSEWHERE: Final = frozenset(
+    ("$dynamicRef", "$recursiveRef", "$id", "$anchor", "$dynamicAnchor", "$recursiveAnchor",
+     "$schema")
+)  # fmt: skip
+"""What gives references another meaning than the place that they name."""
+
 _LISTS: Final = ("anyOf", "oneOf", "allOf", "prefixItems")
 _SINGLES: Final = (
     "items", "additionalProperties", "not", "if", "then", "else", "contains", "propertyNames",
@@ -282,7 +288,7 @@ def _cost(node: object, root: dict[str, Any], refs: tuple[str, ...], total: int)
         )
     if not isinstance(node, dict):
         return total
-    if any(key in node for key in ("$dynamicRef", "$recursiveRef", "$id", "$anchor", "$schema")):
+    if not _ELSEWHERE.isdisjoint(node):
         node_keys = ", ".join(key for key in node if key.startswith("$"))
         raise ValueError(f"the schema uses {node_keys}; only $ref to #/$defs is allowed")
     ref = node.get("$ref")

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from toolcell._finishing import finished, plain_text
 from toolcell._hints import hints
-from toolcell._returned import Said, said
+from toolcell._returned import Said, by_handler, said
 from toolcell.calls import ToolCall
 from toolcell.content_parts import Found, parts_of
 from toolcell.errors import ToolError
@@ -145,17 +145,21 @@ def settle(
     decision: Decision,
     repairs: tuple[dict[str, str], ...],
     large: Large | None = None,
+    kept_back: int = 0,
 ) -> ToolResult:
     """The result of a call that ran, or whose jail could not be built.
 
-    `large` is an output that was checked already, and lies on disk.
+    `large` is an output that was checked already, and lies on disk. `kept_back` is how many names
+    were left out of it.
     """
     failure: Any = outcome.failure
     told = said(outcome.value) if large is None else large.said
     if failure is None and large is None and tool.compiled_output is not None:
         failure = invalid_output(tool, tool.compiled_output.problems(told.output))
-    metadata = dict(told.metadata)
+    metadata = by_handler(told.metadata)
     output = _with_streams(tool, outcome, told.output) if _shows_streams(tool) else told.output
+    if kept_back:
+        metadata["kept_back"] = kept_back
     if outcome.unconfirmed is not None:
         metadata["unconfirmed_result"] = outcome.unconfirmed
     if outcome.exec_errno is not None:

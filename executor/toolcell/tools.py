@@ -13,6 +13,7 @@ from toolcell._locate import CommandRef, HandlerRef, refuse_unreachable
 from toolcell._make import fields_of
 from toolcell._signature import CONTEXT_NAMES, signature
 from toolcell._tool_record import NAME, Tool
+from toolcell_policies import phases
 from toolcell_policies.vocabulary import (
     AccessMode,
     CostTier,
@@ -28,7 +29,18 @@ if TYPE_CHECKING:
 
     Registrable = Tool | Callable[..., Any] | ToolDefinition | BaseTool | type[BaseTool]
 
-__all__ = ["NAME", "CommandRef", "FunctionTool", "HandlerRef", "Tool", "as_tool", "tool"]
+__all__ = [
+    "NAME",
+    "CommandRef",
+    "FunctionTool",
+    "HandlerRef",
+    "Tool",
+    "admits_transient_edit",
+    "as_tool",
+    "is_edit_intent",
+    "phase_admits_tool",
+    "tool",
+]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -162,6 +174,28 @@ def compiled(item: Any) -> Tool:
     if isinstance(item, type):
         raise TypeError(f"{item.__qualname__} is a class, and no BaseTool")
     return made(item)
+
+
+def phase_admits_tool(phase: str | None, task_kind: str | None, tool: Registrable) -> bool:
+    """Whether a tool, however it is written, may be shown and called in this phase of this task.
+
+    None is no phase, or no kind, and admits all but what needs one. A word that is no phase, or
+    no kind of task, admits nothing.
+    """
+    return phases.phase_admits_tool(phase, task_kind, compiled(tool))
+
+
+def is_edit_intent(task_kind: str | None, tool: Registrable) -> bool:
+    """Whether calling the tool says that the task's edits begin: an edit, where they are wanted."""
+    return phases.is_edit_intent(task_kind, compiled(tool))
+
+
+def admits_transient_edit(task_kind: str | None, tool: Registrable) -> bool:
+    """Whether an edit is admitted that is taken back: an investigation has to net out to nothing.
+
+    `Executor.verify_net_zero` is what says at verification whether it did.
+    """
+    return phases.admits_transient_edit(task_kind, compiled(tool))
 
 
 def check(tool: Tool) -> None:

@@ -260,10 +260,10 @@ class _Jail:
         after a kill of ours no longer than `DRAIN_S` for each chunk.
         """
         while not readers.is_set():
-            seen_bytes = self._stdout.seen_bytes + self._stderr.seen_bytes
+            seen_bytes = self._seen_bytes
             with trio.move_on_after(DRAIN_S):
                 await readers.wait()
-            moved = self._stdout.seen_bytes + self._stderr.seen_bytes > seen_bytes
+            moved = self._seen_bytes > seen_bytes
             patient = self._in_sink > 0 and self._own_kill is None
             if not (has_sink and (moved or patient)):
                 return
@@ -357,12 +357,27 @@ class _Jail:
     ) -> None:
         passed = None if sink is None else functools.partial(self._pass_on, sink, name)
         try:
-            await read_to_end(self._launch.ends[name], capture.feed, passed)
+            await read_to_end(
+                self._launch.ends[name], functools.partial(self._heard, capture), passed
+            )
         except BrokenPipeError:
             # The sink's reader is gone: let the handler's next write tell it so, by SIGPIPE.
             self._launch.close(name)
             return
         capture.closed = True
+
+    def _heard(self, capture: Capture, chunk: bytes) -> None:
+        """Take what came; a caller may have asked that flooding ends the call."""
+        capture.feed(chunk)
+        limit = self._spec.limits.output_bytes
+        if limit is not None and self._seen_bytes > limit:
+            # Also where it has ended by then: what it wrote was too much, read late or not.
+            self._own_kill = self._own_kill or "output"
+            self._kill("output")
+
+    @property
+    def _seen_bytes(self) -> int:
+        return self._stdout.seen_bytes + self._stderr.seen_bytes
 
     async def _pass_on(self, sink: Sink, name: Literal["stdout", "stderr"], chunk: bytes) -> None:
         self._in_sink += 1
@@ -452,6 +467,7 @@ class _Jail:
             "file_at_limit": ended.get("file_at_limit", False),
             "leader_cpu_s": ended.get("leader_cpu_s", 0.0),
             "cpu_s": max(self._cpu_s, done.get("cpu_s", 0.0)),
+            "output_bytes": self._seen_bytes,
             "peak_memory_bytes": self._group.peak_memory_bytes() or self._peak_bytes,
             "memory_from": "cgroup" if self._rests_on("cgroup_memory") else "watch",
             # The kernel's figure for the tree, where there is one, counts shared pages once.

@@ -37,7 +37,11 @@ class Hold:
 
         Cancelled, or when the body raises, it lets the tree go on.
         """
-        is_held = not self._is_over and await self._group.freeze() and not self._is_over
+        is_held = not self._is_over and await self._group.freeze()
+        if is_held and self._is_over:
+            # It was let go for good between the two.
+            is_held = False
+            self._group.thaw()
         if is_held:
             self._since_s = trio.current_time()
             self._tell()

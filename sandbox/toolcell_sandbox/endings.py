@@ -24,7 +24,7 @@ from .failures import FailureBase
 from .fixes import fix_for
 from .spec import Limits
 
-OwnKill = Literal["timeout", "cpu", "memory", "cancelled", "start", "broken"]
+OwnKill = Literal["timeout", "cpu", "memory", "output", "cancelled", "start", "broken"]
 _CPU_SLACK_S = 0.05
 """RLIMIT_CPU is checked at the clock tick (getrlimit(2)), rusage is exact."""
 
@@ -70,6 +70,8 @@ class Evidence:
     memory_from: Literal["watch", "cgroup"] = "watch"
     reaped_memory_bytes: int | None = None
     """The largest single process that was reaped (ru_maxrss)."""
+    output_bytes: int = 0
+    """What was seen of stdout and stderr."""
     frame: Mapping[str, Any] | BrokenRule | None = None
     notes: str = ""
     """What our own code wrote to its standard error."""
@@ -148,6 +150,16 @@ def _own_kill(e: Evidence) -> Ending | None:
             return _fail(_cpu(e, "watch"))
         case "memory":
             return _fail(_memory(e, e.memory_from, e.peak_memory_bytes))
+        case "output":
+            return _fail(
+                failures.OutputExceeded(
+                    message=f"stopped when it had written {e.output_bytes:,} bytes to stdout and "
+                    f"stderr; the caller asked for at most {limits.output_bytes or 0:,}",
+                    limit_bytes=limits.output_bytes or 0,
+                    seen_bytes=e.output_bytes,
+                    remedy="write less, or raise the limit (output_bytes)",
+                )
+            )
         case "cancelled":
             return _fail(failures.Cancelled(message="the caller cancelled this call"))
         case "start":

@@ -98,6 +98,15 @@ class CpuTimeExceeded(FailureBase):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OutputExceeded(FailureBase):
+    """The call wrote more than its caller wants to hear. Write less, or raise `output_bytes`."""
+
+    kind: ClassVar[str] = "output_exceeded"
+    limit_bytes: int
+    seen_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryExceeded(FailureBase):
     """The call needed more memory than it may have. Raise `memory_bytes` or work in pieces."""
 

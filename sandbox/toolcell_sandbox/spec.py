@@ -60,7 +60,8 @@ class Limits:
     `cpu_s` bounds the whole tree, by the watch or its control group's figure, with a wider
     RLIMIT_CPU for each process behind it. `processes` counts threads too (RLIMIT_NPROC,
     getrlimit(2)). `head_bytes` and `tail_bytes` are kept of each of stdout and stderr; what lies
-    between is counted and dropped.
+    between is counted and dropped. `output_bytes` ends a call that writes more to the two of them
+    together; None never does.
 
     Raises:
         ValueError: a value is negative, not finite, or of the wrong type.
@@ -78,6 +79,7 @@ class Limits:
     tail_bytes: int = 32 << 10
     result_bytes: int = 8 << 20
     stdin_bytes: int = 64 << 20
+    output_bytes: int | None = None
 
     if TYPE_CHECKING:
         # What a caller may write; the fields then hold whole numbers of bytes.
@@ -96,11 +98,15 @@ class Limits:
             tail_bytes: int | str = ...,
             result_bytes: int | str = ...,
             stdin_bytes: int | str = ...,
+            output_bytes: int | str | None = ...,
         ) -> None: ...
 
     def __post_init__(self) -> None:
         for name in _SIZES:
             object.__setattr__(self, name, _named(name, parse_size, getattr(self, name)))
+        if self.output_bytes is not None:
+            size = _named("output_bytes", parse_size, self.output_bytes)
+            object.__setattr__(self, "output_bytes", size)
         for name, least in (("processes", 1), ("disk_files", 16), ("open_files", OPEN_FILES_MIN)):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or not least <= value < 2**31:

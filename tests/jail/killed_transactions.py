@@ -53,7 +53,7 @@ _AUDIT: Final = (
     "audit-runs",
     "grants.sqlite",
 )
-KEPT: Final = frozenset({*_AUDIT, "workspaces"})
+KEPT: Final = frozenset({*_AUDIT, "workspaces", "retained"})
 """What of the state folder stays, and in the workspace's own corner of it: what orders commits."""
 KEPT_CORNER: Final = frozenset({"lock", "generation"})
 
@@ -372,6 +372,7 @@ class Round:
         left = [name for name in names(self.ws) if ".toolcell-" in name]
         left += [f"tmp/{name}" for name in names(self.folder / "tmp")]
         left += sorted(set(os.listdir(self.state)) - KEPT)
+        left += [f"retained/{name}" for name in names(self.state / "retained")]
         corners = self.state / "workspaces"
         if corners.exists():
             left += sorted(set(os.listdir(corners)) - {self.corner.name})

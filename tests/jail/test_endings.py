@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from toolcell_sandbox import CommandHandler, run_in_jail
+from toolcell_sandbox.spec import Limits
 
 from .test_cases import kind
 
@@ -245,6 +246,22 @@ async def test_a_file_past_its_limit_is_typed_for_handlers_and_commands(jail):
     assert kind(python) == "file_size_exceeded"
     command = await jail.command("dd", "if=/dev/zero", "of=/tmp/big", "bs=1M", file_size_bytes="4M")
     assert kind(command) == "file_size_exceeded"
+
+
+async def test_a_flood_ends_the_call_only_where_the_caller_asked_for_it(jail):
+    """Otherwise a caller who wants no more pays for a full wall limit; or a loud build is ended."""
+    flooded = await jail.shell("while printf 0123456789; do :; done", output_bytes="64K", wall_s=60)
+    assert kind(flooded) == "output_exceeded"
+    assert flooded.failure.limit_bytes == 64 << 10
+    assert flooded.failure.seen_bytes > 64 << 10
+    assert flooded.stdout.seen_bytes == flooded.stdout.kept_bytes + flooded.stdout.lost_bytes
+    # Both streams count together, up to the limit itself.
+    words = "head -c 30000 /dev/zero; head -c 30000 /dev/zero >&2"
+    for most, ends in ((60_000, None), (59_999, "output_exceeded")):
+        assert kind(await jail.shell(words, output_bytes=most)) == ends
+    assert kind(await jail.shell("head -c 5000000 /dev/zero")) is None
+    with pytest.raises(ValueError, match="output_bytes"):
+        Limits(output_bytes=-1)
 
 
 async def test_a_full_scratch_is_disk_exceeded(jail):

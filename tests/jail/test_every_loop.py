@@ -21,9 +21,9 @@ from typing import Any
 import pytest
 import trio
 
-from toolcell import Answer, Executor, Limits, ToolCall, ToolRegistry, ToolResult
+from toolcell import Answer, CallContext, Executor, Limits, ToolCall, ToolRegistry, ToolResult
 from toolcell._audit_read import calls
-from toolcell._events import Event, Finished, Output, Started
+from toolcell._events import Event, Output, Started
 from toolcell._loops.supervisor import shared
 from toolcell.approval import ApprovalRequest, from_callback, unsafe_approve_all
 from toolcell.audit import read, verify
@@ -477,8 +477,8 @@ def test_a_stream_gives_every_event_and_leaving_it_early_ends_the_call(
             )
             assert isinstance(seen[0], Started)
             assert "".join(one.text for one in seen if isinstance(one, Output)) == "1\n2\n3\n"
-            assert isinstance(seen[-1], Finished)
-            assert text(seen[-1].result) == "1\n2\n3\n"
+            assert isinstance(seen[-1], ToolResult)
+            assert text(seen[-1]) == "1\n2\n3\n"
             seen = await driver.events(box, *hanging.given, until=Output)
             assert isinstance(seen[-1], Output)
             assert (alive(hanging.marker), pids_below(os.getpid())) == ([], set())
@@ -588,6 +588,26 @@ def test_a_plain_executor_takes_what_the_other_one_takes() -> None:
         assert ours == [one for one in theirs if one != "watch"], name
     theirs = list(inspect.signature(Executor).parameters)
     assert list(inspect.signature(BlockingExecutor).parameters) == theirs
+
+
+def test_plain_code_needs_no_block_and_a_closed_executor_stays_closed(place: Path) -> None:
+    """Otherwise a script's first call is an error, or its last one opens what was closed."""
+    box = BlockingExecutor(**options(place))
+    shown = box.snapshot()
+    assert "shell" in [each["name"] for each in shown.definitions]
+    done = shown.settle(ToolCall("python", {"code": "'x' * 60_000"}))
+    assert done.success
+    (kept,) = done.retained
+    page = box.read_retained(kept.handle, 59_990, context=None)
+    assert (page.text[:1], page.next_offset) == ("x", None)
+    with pytest.raises(LookupError):
+        box.read_retained(kept.handle, context=CallContext(session_id="another"))
+    box.close()
+    box.close()
+    late = box.call("python", {"code": "1"})
+    assert "not open" in late.error_text
+    with box:
+        assert box.call("python", {"code": "1"}).success
 
 
 PROGRAM = """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import subprocess
 import sys
@@ -153,6 +154,10 @@ PACK = """
     def asked(text: str) -> str:
         '''Asked.'''
         return text
+
+    @tool(availability_check=lambda: False)
+    def away() -> None:
+        '''Away.'''
     """
 
 
@@ -161,12 +166,12 @@ async def test_a_packs_tools_of_every_dialect_run_and_say_nothing_outside_of_a_j
     pack = place / "pack.py"
     pack.write_text(dedent(PACK))
     tools = {tool.name: tool for tool in await load_pack(pack)}
-    assert list(tools) == ["named", "told_b", "defined", "made", "asked"]
+    assert list(tools) == ["named", "told_b", "defined", "made", "asked", "away"]
     asked = tools["asked"]
     assert asked.in_jail == {"availability_check", "paths", "to_model_output"}
     assert (asked.paths, asked.network, asked.action) == (None, None, "asked")
     assert (asked.keywords, asked.timeout_s, asked.has_metadata) == (("odd",), 5, True)
-    assert (tools["defined"].phases, tools["named"].priority) == (("investigating",), 1)
+    assert (tools["defined"].phases, tools["named"].priority) == (("investigating",), 2)
     with pytest.raises(ValueError, match="only inside a jail"):
         asked.paths_of({"text": "a"})
     assert await ask_pack(asked, "availability_check") is True
@@ -185,6 +190,12 @@ async def test_a_packs_tools_of_every_dialect_run_and_say_nothing_outside_of_a_j
         ):
             found = await box.call(name, arguments, context=CONTEXT)
             assert (found.error, found.output) == (None, output)
+        # What is denied whatever it says is not asked.
+        for phase, kind in (("investigating", "tool_unavailable"), ("editing", "not_admitted")):
+            away = dataclasses.replace(tools["away"], phases=("investigating",))
+            with box.registry.register("away_now", away):
+                found = await box.call("away_now", context=CallContext(phase=phase))
+            assert found.error.kind == kind
 
 
 SCRIPT = """

@@ -11,7 +11,7 @@ import pytest
 import trio
 
 from toolcell import Answer, CallContext, Executor, Mode, Network
-from toolcell._midcall import MidCall, Wanted, read_request
+from toolcell._midcall import UNHEARD, MidCall, Wanted, read_request
 from toolcell.approval import ApprovalRequest, deny_all, unsafe_approve_all
 from toolcell.confinement import confine
 from toolcell.planning import Ask
@@ -298,22 +298,27 @@ async def test_a_true_yes_does_not_widen_it_either(place: Path) -> None:
 
 
 async def test_waiting_is_capped_and_no_answer_is_a_no(place: Path) -> None:
-    """Otherwise a call waits for a person who went home."""
+    """Otherwise a call waits for a person who went home: eight times, and holds its place."""
+    asked: list[ApprovalRequest] = []
 
     async def never(request: ApprovalRequest) -> Answer:
         assert request.deadline_s == 0.2
+        asked.append(request)
         await trio.sleep_forever()
         raise AssertionError
 
     midcalls: list[MidCall] = []
     async with executor(place) as box:
+        wanted = [["write", ["a"]], ["write", ["b"]], ["write", ["c"]]]
         outcome = await run(
-            box, tools.writer, {"wanted": [["write", ["a"]]]}, never, wait_s=0.2, midcalls=midcalls
+            box, tools.writer, {"wanted": wanted}, never, wait_s=0.2, midcalls=midcalls
         )
-    assert value(outcome) == [False]
-    (said,) = midcalls[0].marked({})["permissions"]
-    assert "nobody answered" in said["reason"]
-    assert said["waited_s"] >= 0.2
+    assert value(outcome) == [False] * 3
+    first, *others = midcalls[0].marked({})["permissions"]
+    assert "nobody answered" in first["reason"]
+    assert first["waited_s"] >= 0.2
+    assert [(each["answer"], each["reason"]) for each in others] == [("denied", UNHEARD)] * 2
+    assert len(asked) == 1
 
 
 async def test_a_cancel_while_a_person_thinks_leaves_the_question_unanswered(place: Path) -> None:
@@ -413,6 +418,7 @@ async def test_a_context_says_for_whom_and_how_long(place: Path) -> None:
         ({"action": "write", "resources": ["a"], "save": True}, "a list of texts"),
         ({"action": "write", "resources": ["a"], "save": [1]}, "a list of texts"),
         ({"action": "write", "resources": [], "save": None}, "needs the paths"),
+        ({"action": "read", "resources": ["a"], "save": None}, None),
         ({"action": "root", "resources": ["a"], "save": None}, "edit, readonly, write"),
     ],
 )

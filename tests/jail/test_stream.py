@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import trio
 
-from toolcell import Executor, ToolCall
-from toolcell._events import Event, Finished, Output, Started, Stream, stream
+from toolcell import Executor, ToolCall, ToolResult
+from toolcell._events import Event, Output, Started, Stream, stream
 from toolcell.audit import read
 
 from . import tools_of_streams as tools
@@ -51,8 +51,8 @@ async def test_output_is_seen_while_the_handler_runs_and_the_result_is_as_ever(
         plain = await box.call("speaks", stdin=b"x")
     assert found[0] == Started("speaks")
     assert text(found, "stdout") == "before é after"
-    assert isinstance(found[-1], Finished)
-    result = found[-1].result
+    result = found[-1]
+    assert isinstance(result, ToolResult)
     assert result is events.result
     assert (result.success, result.output) == (plain.success, plain.output) == (True, "said")
     assert result.stdout is not None
@@ -125,12 +125,12 @@ async def test_progress_and_questions_are_seen_and_in_the_result(place: Path) ->
         "Progress",
         "Asked",
         "Answered",
-        "Finished",
+        "ToolResult",
     ]
     result = events.result
     assert result is not None
     assert result.output == "yes"
-    (said,) = result.metadata["permissions"]  # type: ignore[misc]  # metadata is anything
+    (said,) = result.metadata["permissions"]
     assert (said["action"], said["resources"], said["answer"]) == ("readonly", ["there"], "allowed")
     (terminal,) = [one for one in read(place / "state") if one["record"] == "terminal"]
     (recorded,) = terminal["permissions"]

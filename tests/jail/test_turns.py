@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -137,6 +138,12 @@ async def test_an_idempotent_call_is_given_again_while_nothing_was_changed(place
         # Permission comes first: what is forbidden by now is not given from the cache.
         explored = CallContext(tier=-0, mode="explore", phase="verifying")
         assert (await box.call("number", {}, context=explored)).success
+        # It passes the hooks after a call as well, those of now.
+        hook = box.registry.register_after_hook(
+            lambda result: dataclasses.replace(result, output="hidden"), critical=True, name="hide"
+        )
+        assert (await box.call("number", {})).output == "hidden"
+        box.registry.remove_hook(hook)
         box.registry.disable_tool("number")
         assert (await box.call("number", {})).error is not None
         box.registry.enable_tool("number")
@@ -144,7 +151,11 @@ async def test_an_idempotent_call_is_given_again_while_nothing_was_changed(place
         await box.call("write_file", {"path": "c", "content": "c"})
         assert "cached_from" not in (await box.call("number", {})).metadata
     ends = [one for one in read(place / "state") if one["record"] == "terminal"]
-    assert len(ends) == 8, "each has its record, the cached ones too"
+    assert len(ends) == 9, "each has its record, the cached ones too"
+    (told,) = [one for one in ends if one["call_id"] == again.call_id]
+    assert (told["cached_from"], "receipt" in told) == (first.call_id, False), "nothing ran"
+    asked = [one for one in read(place / "state") if one["record"] == "intent"][1]
+    assert (asked["call_id"], asked["approval"]["how"]) == (again.call_id, "not_asked")
     async with executor(place) as box:
         assert (await box.call("number", {})).output != (await box.call("number", {})).output
 
@@ -161,6 +172,22 @@ async def test_only_what_does_the_same_twice_is_tried_again(place):
         assert "attempts" not in result.metadata
     records = read(place / "state")
     assert [one["record"] for one in records] == ["intent", "terminal"] * 2
+
+
+async def test_what_a_call_is_fed_is_its_own(place):
+    """Otherwise it is answered for what another was fed; or tried again on nothing."""
+
+    async def pieces() -> AsyncIterator[bytes]:
+        yield b"c"
+
+    async with executor(place, cache_s=60, retries=1) as box:
+        for fed in (b"a", b"b"):
+            result = await box.call("fed", {}, stdin=fed)
+            assert (result.output, "cached_from" in result.metadata) == (fed.decode(), False)
+        fed_whole = await box.call("fed", {"fails": True}, stdin=b"b")
+        assert (fed_whole.error_text, fed_whole.metadata["attempts"]) == ("b", 2)
+        in_pieces = await box.call("fed", {"fails": True}, stdin=pieces())
+        assert (in_pieces.error_text, "attempts" in in_pieces.metadata) == ("c", False)
 
 
 # -- runtimes and snapshots ----------------------------------------------------------------------

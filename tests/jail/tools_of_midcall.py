@@ -76,7 +76,7 @@ async def on_trio(path: str, ctx: CallContext) -> list[Any]:
     ticks = 0
 
     async def ask() -> None:
-        said.append(await ctx.apermission("readonly", [path]))  # type: ignore[attr-defined]  # a HandlerContext
+        said.append(await ctx.apermission("readonly", [path]))
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(ask)

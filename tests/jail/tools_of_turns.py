@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import sys
 
 from toolcell.calls import CallContext
 from toolcell.errors import ToolError
@@ -27,10 +28,19 @@ def once() -> None:
     raise ToolError("the other side is busy", retryable="yes")
 
 
+@tool(is_idempotent=True)
+def fed(fails: bool = False) -> str:
+    """What it reads from its standard input."""
+    said = sys.stdin.read()
+    if fails:
+        raise ToolError(said, retryable="yes")
+    return said
+
+
 @tool(access_mode="write", permission_tier=1)
 def remember(text: str, context: CallContext) -> str:
     """Says what it was told, and what its run gave it."""
     return f"{getattr(context, 'deps', {}).get('greeting')} {text} {context.phase}"
 
 
-ALL = (number, again, once)
+ALL = (number, again, once, fed)

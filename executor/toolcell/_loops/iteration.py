@@ -14,6 +14,7 @@ from typing import Any, Final, Generic, Self, TypeVar
 import trio
 
 from toolcell._loops.home import CLOSED, Home, Job, caller, run_at, run_from_thread
+from toolcell.results import ToolResult
 
 __all__ = ["HELD_ITEMS", "BridgedIteration", "PlainIteration"]
 
@@ -91,12 +92,13 @@ class _Read(Generic[T]):
         self._belt = _Belt(home, make)
         self._taken: deque[T] = deque()
         self._is_over = False
-        self.result: Any = None
-        """The `result` of the last item that had one, as a stream of events has it."""
+        self.result: ToolResult | None = None
+        """How a call ended, once it was yielded, as a stream of events has it."""
 
     def _next(self) -> T:
         item = self._taken.popleft()
-        self.result = getattr(item, "result", self.result)
+        if isinstance(item, ToolResult):
+            self.result = item
         return item
 
     def _is_left(self) -> bool:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import inspect
+import threading
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, Self, TypeVar
 
 import trio
 
+from toolcell._assembly import READ_BYTES
 from toolcell._loops.home import Home, run_from_thread
 from toolcell._loops.iteration import PlainIteration
 from toolcell._loops.supervisor import shared
 from toolcell.executor import Executor
+from toolcell.registry import Snapshot
 
 if TYPE_CHECKING:
     from toolcell._events import Event
@@ -20,13 +24,13 @@ if TYPE_CHECKING:
     from toolcell.approval import Answer
     from toolcell.calls import CallContext, ToolCall
     from toolcell.prepared import Plan
-    from toolcell.registry import Snapshot
     from toolcell.results import Effects, Failure, ToolResult, Verification
+    from toolcell.retained import Page
     from toolcell.tools import Tool
     from toolcell_policies import Decision
     from toolcell_sandbox.spec import Limits, WorkspaceMode
 
-__all__ = ["BlockingExecutor", "PlainSink", "PlainStdin"]
+__all__ = ["BlockingExecutor", "PlainSink", "PlainSnapshot", "PlainStdin"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -47,8 +51,22 @@ def _taking(
     return given
 
 
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class PlainSnapshot(Snapshot):
+    """A `Snapshot` whose `settle` waits for the result."""
+
+    runs: Callable[..., ToolResult] | None = None
+
+    def settle(self, call: ToolCall, *, refuse_stale: bool = False) -> ToolResult:  # type: ignore[override]  # plain code awaits nothing
+        """Run a call with these tools, wait, and return how it ended; see `Snapshot.settle`."""
+        assert self.runs is not None
+        return self.runs(call, snapshot=self, refuse_stale=refuse_stale)
+
+
 class BlockingExecutor:
     """`Executor` for plain code: `with BlockingExecutor(...) as executor: executor.call(...)`.
+
+    Without `with` the first call opens it, and `close()`, or the end of the program, closes it.
 
     Takes what `Executor` takes. The calls run in the supervisor's thread, which all executors of
     this kind share; any number of threads may call at once, and each waits for its own. It may be
@@ -68,15 +86,24 @@ class BlockingExecutor:
         self.registry = self._executor.registry
         self.workspace = self._executor.workspace
         self.policy = self._executor.policy
+        self._lock = threading.Lock()
+        # Closed by its owner: no call opens it again.
+        self._is_closed = False
 
     def __enter__(self) -> Self:
+        with self._lock:
+            self._is_closed = False
+            if self._executor._home is None:
+                self._open()
+        return self
+
+    def _open(self) -> None:
         try:
             run_from_thread(shared().home(), self._executor.__aenter__)
         except BaseException:
             # Interrupted when it was open already: nobody else would close it.
-            self.close()
+            self._close()
             raise
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
@@ -86,6 +113,11 @@ class BlockingExecutor:
 
         Whoever waits for one of those calls gets a RuntimeError; the call is on record.
         """
+        with self._lock:
+            self._is_closed = True
+        self._close()
+
+    def _close(self) -> None:
         home = self._executor._home
         if home is not None:
             leave = functools.partial(self._executor.__aexit__, None, None, None)
@@ -93,6 +125,13 @@ class BlockingExecutor:
 
     def _home(self) -> Home:
         return self._executor._home or shared().home()
+
+    def _opened(self) -> Home:
+        """Where calls run; opened by the first of them."""
+        with self._lock:
+            if self._executor._home is None and not self._is_closed:
+                self._open()
+        return self._home()
 
     # -- calls ----------------------------------------------------------------------------
 
@@ -132,7 +171,7 @@ class BlockingExecutor:
             snapshot=snapshot,
             refuse_stale=refuse_stale,
         )
-        return run_from_thread(self._home(), work)
+        return run_from_thread(self._opened(), work)
 
     def call_many(
         self,
@@ -146,7 +185,7 @@ class BlockingExecutor:
         work = functools.partial(
             self._executor.call_many, calls, context=context, snapshot=snapshot, limit=limit
         )
-        return run_from_thread(self._home(), work)
+        return run_from_thread(self._opened(), work)
 
     def stream(
         self,
@@ -162,7 +201,7 @@ class BlockingExecutor:
         if "stdin" in options:
             options["stdin"] = _fed(options["stdin"])
         make = functools.partial(self._executor.stream, call, arguments, **options)
-        return PlainIteration(self._home(), make)
+        return PlainIteration(self._opened(), make)
 
     def check(
         self,
@@ -199,7 +238,7 @@ class BlockingExecutor:
             context=context,
             workspace_mode=workspace_mode,
         )
-        return run_from_thread(self._home(), work)
+        return run_from_thread(self._opened(), work)
 
     def resume(
         self,
@@ -213,9 +252,29 @@ class BlockingExecutor:
         work = functools.partial(
             self._executor.resume, plan, answer, stdin=_fed(stdin), sink=_passed(sink)
         )
-        return run_from_thread(self._home(), work)
+        return run_from_thread(self._opened(), work)
+
+    def snapshot(self, context: CallContext | None = None) -> PlainSnapshot:
+        """The tools to show a model for one request, as `Executor.snapshot`; `settle` waits."""
+        now = self._executor.snapshot(context)
+        known = {one.name: getattr(now, one.name) for one in dataclasses.fields(now)}
+        return PlainSnapshot(**known, runs=functools.partial(self.call, context=context))
 
     # -- what calls came to ---------------------------------------------------------------
+
+    def read_retained(
+        self,
+        handle: str,
+        offset: int = 0,
+        limit: int = READ_BYTES,
+        *,
+        context: CallContext | None = None,
+    ) -> Page:
+        """A page of what was too large to be shown, as `Executor.read_retained`."""
+        work = functools.partial(
+            self._executor.read_retained, handle, offset, limit, context=context
+        )
+        return run_from_thread(self._home(), work)
 
     def hidden(self) -> tuple[tuple[str, ...], frozenset[str]]:
         """What of the workspace no call can see now, and which of it git tracks."""

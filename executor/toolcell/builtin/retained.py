@@ -56,7 +56,7 @@ async def answer(*, asked: Asked, handle: str, offset: float = 0, limit: float =
             str(error), hint="A handle is kept for 7 days, for the session that made it."
         ) from None
     except ValueError as error:
-        raise ToolError(str(error), retryable="yes") from None
+        raise ToolError(str(error), retryable="maybe") from None
     except OSError as error:
         raise ToolError(f"what is retained cannot be read: {unretained(error).why}") from None
     page = _in_lines(page)

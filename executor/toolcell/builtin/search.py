@@ -100,7 +100,7 @@ def _compiled(pattern: str) -> Any:
         raise ToolError(
             f"the pattern is not a usable regular expression: {reason[:300]}",
             hint="RE2 syntax: no look-around, no back-references. Set literal for plain text.",
-            retryable="yes",
+            retryable="maybe",
         ) from None
 
 

@@ -371,6 +371,18 @@ async def test_a_tree_that_is_to_be_ended_is_never_frozen_again(autojump_clock: 
         await trio.sleep(0.005)
         hold.let_go()
     assert tree.written[-1] == "0"
+    # Before it was told to, and it stood still all the same.
+    tree = Tree()
+
+    class Late(Group):
+        async def freeze(self) -> bool:
+            hold.let_go()
+            return await super().freeze()
+
+    hold = Hold(Late((Place(2, "/group", ()),), tree))
+    async with hold.hold() as is_held:
+        assert not is_held
+        assert tree.written == ["0", "1", "0"]
 
 
 async def test_a_cancel_lets_the_tree_go_on(autojump_clock: MockClock) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import pytest
 
 from toolcell import CallContext, ToolResult
-from toolcell._cache import ENTRIES_MAX, ResultCache
+from toolcell._cache import ENTRIES_MAX, ENTRY_BYTES_MAX, ResultCache
 from toolcell._retries import LONGEST_WAIT_S, may_retry, wait_s
 from toolcell.results import (
     CommitConflict,
@@ -33,11 +34,13 @@ def plan(
     access: AccessMode = AccessMode.READONLY,
     again: bool = True,
     who: str = "s",
+    write: tuple[str, ...] = (),
 ) -> Any:
     return Thing(
         tool=Thing(is_idempotent=again, access_mode=access),
         decision=Thing(plan_hash=digest),
         ask=Thing(context=CallContext(session_id=who)),
+        facts=Thing(write_folders=write),
     )
 
 
@@ -58,7 +61,7 @@ def test_the_same_call_of_the_same_session_has_its_result_again_for_as_long_as_i
     clock = Clock()
     cache = ResultCache(life_s=10, now=clock)
     assert cache.get(plan(), "c2") is None
-    cache.put(plan(), result())
+    cache.put(plan(), result(), since=cache.changes)
     found = cache.get(plan(), "c2")
     assert found is not None
     assert (found.call_id, found.output, found.metadata) == ("c2", 5, {"cached_from": "c1"})
@@ -82,7 +85,7 @@ def test_the_same_call_of_the_same_session_has_its_result_again_for_as_long_as_i
 def test_what_may_change_something_is_run_each_time(known):
     """Otherwise a write that was asked for does not happen."""
     cache = ResultCache(life_s=10, now=Clock())
-    cache.put(plan(**known), result())
+    cache.put(plan(**known), result(), since=cache.changes)
     assert cache.get(plan(**known), "c2") is None
 
 
@@ -90,18 +93,22 @@ def test_what_may_change_something_is_run_each_time(known):
 def test_what_a_call_changed_or_may_have_empties_it(effects):
     """Otherwise a read after a write shows what was there before."""
     cache = ResultCache(life_s=10, now=Clock())
-    cache.put(plan(), result())
-    cache.put(plan("w", access=AccessMode.WRITE), result(effects=effects))
+    cache.put(plan(), result(), since=cache.changes)
+    cache.put(plan("w", access=AccessMode.WRITE), result(effects=effects), since=cache.changes)
     assert cache.get(plan(), "c2") is None
 
 
 def test_a_failure_is_not_kept_and_neither_is_anything_by_default():
     """Otherwise what went wrong once goes wrong until the time is up."""
     cache = ResultCache(life_s=10, now=Clock())
-    cache.put(plan(), result(success=False, output=None, error=ToolError(message="m")))
+    cache.put(
+        plan(),
+        result(success=False, output=None, error=ToolError(message="m")),
+        since=cache.changes,
+    )
     assert cache.get(plan(), "c2") is None
     off = ResultCache(life_s=0, now=Clock())
-    off.put(plan(), result())
+    off.put(plan(), result(), since=0)
     assert off.get(plan(), "c2") is None
 
 
@@ -109,11 +116,58 @@ def test_the_least_recently_used_goes_first():
     """Otherwise a long session holds every result that it ever had."""
     cache = ResultCache(life_s=10, now=Clock())
     for number in range(ENTRIES_MAX):
-        cache.put(plan(str(number)), result())
+        cache.put(plan(str(number)), result(), since=cache.changes)
     assert cache.get(plan("0"), "x") is not None
-    cache.put(plan("more"), result())
+    cache.put(plan("more"), result(), since=cache.changes)
     assert cache.get(plan("1"), "x") is None
     assert cache.get(plan("0"), "x") is not None
+
+
+@pytest.mark.parametrize("write", [(), ("/outside",)])
+def test_what_was_read_before_a_change_is_not_kept_after_it(write):
+    """Otherwise a slow read that a write overtook is what everybody is told from then on."""
+    cache = ResultCache(life_s=10, now=Clock())
+    since = cache.changes
+    written = Effects() if write else Effects(created=("a",))
+    changing = plan("w", access=AccessMode.WRITE, write=write)
+    cache.put(changing, result(effects=written), since=since)
+    cache.put(plan(), result(), since=since)
+    assert cache.get(plan(), "c2") is None
+    cache.put(plan(), result(), since=cache.changes)
+    assert cache.get(plan(), "c2") is not None
+
+
+def test_what_a_person_was_asked_while_it_ran_is_neither_kept_nor_run_again():
+    """Otherwise one yes to one run is a yes to the next; or a no is asked about three times."""
+    cache = ResultCache(life_s=10, now=Clock())
+    asked = {"permissions": [{"answer": "allowed"}]}
+    cache.put(plan(), result(metadata=asked), since=cache.changes)
+    assert cache.get(plan(), "c2") is None
+    failure = ToolError(message="m", retryable="yes")
+    found = result(success=False, output=None, error=failure, metadata=asked)
+    agreement: Any = Thing(plan=plan(), how="grant")
+    assert not may_retry(agreement, found)
+    assert may_retry(agreement, dataclasses.replace(found, metadata={}))
+
+
+@pytest.mark.parametrize("output", ["x" * ENTRY_BYTES_MAX, object()])
+def test_what_is_large_is_not_kept(output):
+    """Otherwise 256 results of 8 MiB each are two gigabytes of ours, for as long as it may."""
+    cache = ResultCache(life_s=10, now=Clock())
+    cache.put(plan(), result(output=output), since=cache.changes)
+    assert cache.get(plan(), "c2") is None
+    cache.put(plan(), result(output="x" * (ENTRY_BYTES_MAX - 50)), since=cache.changes)
+    assert cache.get(plan(), "c2") is not None
+
+
+def test_a_page_of_what_is_retained_leaves_the_cache_as_it_is():
+    """Otherwise whoever reads a long result in pages has no cache."""
+    cache = ResultCache(life_s=10, now=Clock())
+    cache.put(plan(), result(), since=cache.changes)
+    answered = result(effects=None, metadata={"answered_by": "supervisor"})
+    cache.put(plan("r"), answered, since=cache.changes)
+    assert cache.get(plan(), "c2") is not None
+    assert cache.get(plan("r"), "c3") is None
 
 
 # -- retries ----------------------------------------------------------------------------------

@@ -83,6 +83,17 @@ def test_a_context_equals_whom_it_is_for() -> None:
     assert CONTEXT != "s"
 
 
+def test_a_handler_can_be_tried_with_a_context_of_a_callers_own() -> None:
+    """Otherwise what is annotated `CallContext` has no `progress` for a type checker, or a test."""
+    mine = CallContext("s")
+    assert (mine.session_id, mine.call_id, mine.deps, mine.deadline_s) == ("s", None, {}, None)
+    mine.progress("to nobody")
+    with pytest.raises(ToolError, match="no running handler"):
+        mine.permission("readonly", "x")
+    with pytest.raises(ToolError, match="no running handler"):
+        asyncio.run(mine.apermission("readonly", "x"))
+
+
 def test_without_a_line_progress_is_nothing_and_a_question_an_error(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -185,6 +196,7 @@ def test_progress_is_told_whatever_it_is(supervised: Supervisor) -> None:
         ((True, 10**30, Odd()), [1, 1e30, None]),
         ((float("inf"), "x", "\udc80" * 2), [None, None, "??"]),
         ((10**400, [], "\0" * 600), [None, None, "\0" * 500]),
+        (("half way", None, None), [None, None, "half way"]),
     ]
     for given, _ in cases:
         line._said_s = 0.0

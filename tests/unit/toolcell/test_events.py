@@ -16,7 +16,6 @@ from toolcell._events import (
     Answered,
     Asked,
     Event,
-    Finished,
     LiveEvents,
     Output,
     Progress,
@@ -32,7 +31,7 @@ RESULT = ToolResult("t", True, content="done")
 
 async def drained(events: LiveEvents) -> list[Event]:
     found: list[Event] = []
-    while not found or not isinstance(found[-1], Finished):
+    while not found or not isinstance(found[-1], ToolResult):
         found.append(await events.next())
     return found
 
@@ -54,7 +53,7 @@ async def test_a_character_is_never_cut_in_half() -> None:
     found = await drained(events)
     assert "".join(text for text, _ in outputs(found)) == "aé𝄞"
     assert outputs(found, "stderr") == [("\N{REPLACEMENT CHARACTER}", 0)]
-    assert found[-1] == Finished(RESULT)
+    assert found[-1] == RESULT
 
 
 async def test_a_slow_watcher_is_told_how_much_it_missed() -> None:
@@ -82,7 +81,7 @@ async def test_what_was_missed_is_told_even_when_nothing_comes_after_it() -> Non
     assert await drained(events) == [
         Output("stdout", "kept"),
         Output("stderr", "", 4),
-        Finished(RESULT),
+        RESULT,
     ]
 
 
@@ -97,7 +96,7 @@ async def test_of_progress_the_latest_is_kept_and_no_word_uncounted() -> None:
     assert await drained(events) == [
         Output("stdout", "x"),
         Progress(3, left_out=7),
-        Finished(RESULT),
+        RESULT,
     ]
 
 
@@ -109,7 +108,7 @@ async def test_questions_and_answers_are_never_left_out() -> None:
     await events.output("stdout", b"abc")
     events.tell(answered)
     events.finish(RESULT)
-    assert await drained(events) == [asked, answered, Output("stdout", "", 3), Finished(RESULT)]
+    assert await drained(events) == [asked, answered, Output("stdout", "", 3), RESULT]
 
 
 @given(
@@ -195,7 +194,7 @@ async def test_a_call_is_seen_from_its_start_to_its_result() -> None:
         Started("t"),
         Output("stdout", "one"),
         Output("stdout", "two"),
-        Finished(RESULT),
+        RESULT,
     ]
     assert fake.given == {"call": "t", "arguments": {"a": 1}, "review": True}
     # A plain loop, and a call that has its own name.

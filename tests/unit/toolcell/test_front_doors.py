@@ -31,7 +31,16 @@ from toolcell.schema import (
     validate,
     with_defaults,
 )
-from toolcell.tools import CommandRef, HandlerRef, Tool, as_tool, tool
+from toolcell.tools import (
+    CommandRef,
+    HandlerRef,
+    Tool,
+    admits_transient_edit,
+    as_tool,
+    is_edit_intent,
+    phase_admits_tool,
+    tool,
+)
 from toolcell_sandbox.spec import Network
 
 if TYPE_CHECKING:
@@ -413,6 +422,22 @@ def test_a_definition_keeps_its_phases_in_their_order_and_its_escalation() -> No
     made = as_tool(defined(phases={"verifying", "investigating"}, escalation=True))
     assert (made.phases, made.escalation) == (("investigating", "verifying"), True)
     assert as_tool(defined()).paths is None
+    assert as_tool(defined(phases="editing")).phases == ("editing",)
+    with pytest.raises(ValueError, match="no phase 'build'; there are: investigating, editing"):
+        as_tool(defined(phases=["build"]))
+
+
+def test_the_predicates_of_phases_take_a_tool_however_it_is_written() -> None:
+    """Otherwise whoever only knows `ToolDefinition` cannot ask, or hears another answer."""
+    edit = defined(permission_tier=1, phases=["editing"])
+    for one in (edit, as_tool(edit)):
+        assert phase_admits_tool("investigating", "edit", one)
+        assert not phase_admits_tool("verifying", "edit", one)
+        assert is_edit_intent("edit", one)
+        assert not admits_transient_edit("edit", one)
+        assert admits_transient_edit("investigate", one)
+    assert phase_admits_tool("verifying", "edit", Grep())
+    assert phase_admits_tool("verifying", None, function)
 
 
 def test_a_base_tools_words_are_its_attributes_and_the_wider_of_two_counts() -> None:
@@ -463,6 +488,9 @@ def test_the_decorator_takes_every_word_of_the_catalogue() -> None:
     assert made.network == Network.host()
     assert (made.priority, made.runs_as, made.stages) == (1, "compute", ("a", "b"))
     assert made.has_metadata
+    assert tool(aliases="one")(function).aliases == ("one",)
+    with pytest.raises(ValueError, match="no priority 'urgent'; there are: critical, high"):
+        tool(priority="urgent")(function)
     assert not tool(cost_tier="high", is_idempotent=True)(function).has_metadata
     assert tool(priority="medium")(function).has_metadata
     for name in ("aliases", "keywords", "use_cases", "examples", "task_types", "progress_params"):

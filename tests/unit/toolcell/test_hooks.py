@@ -28,14 +28,15 @@ async def test_before_hooks_see_each_others_arguments_in_order():
     async def second(name: str, arguments: dict[str, Any]) -> None:
         seen.append((name, arguments))
         arguments["a"] = 3
+        arguments.get("in", []).append(3)
 
     hooks = (Hook(first, "first"), Hook(second, "second"))
     assert await run_before(hooks, "t", {"a": 1, "b": 1}) == {"a": 2, "b": 1}
     assert seen[0][0] == "t"
     # What a hook does to the copy that it was given changes nothing.
-    given = {"a": 1}
+    given = {"a": 1, "in": [2]}
     assert await run_before((Hook(second, "second"),), "t", given) is given
-    assert given == {"a": 1}
+    assert given == {"a": 1, "in": [2]}, "and would be run without having been validated"
 
 
 @pytest.mark.parametrize("callback", [raising, lambda *given: 5])

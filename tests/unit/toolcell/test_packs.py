@@ -13,6 +13,7 @@ import pytest
 from toolcell import packs
 from toolcell.schema import Validated, validate
 from toolcell.tools import HandlerRef
+from toolcell_policies.vocabulary import Priority
 from toolcell_sandbox.failures import Timeout
 from toolcell_sandbox.spec import JailSpec, PythonHandler
 
@@ -169,7 +170,7 @@ async def test_what_is_no_python_file_never_reaches_a_jail(tmp_path: Path) -> No
 
 
 WORDS: dict[str, Any] = {
-    "keywords": ["k"], "stages": ["s"], "priority": 1, "cost_tier": "high", "category": "c",
+    "keywords": ["k"], "stages": ["s"], "priority": 2, "cost_tier": "high", "category": "c",
     "execution_category": "compute", "is_idempotent": True, "fills_defaults": True,
     "takes_context": True, "has_metadata": True, "permission_tier": 1, "phases": ["editing"],
     "output_schema": {"type": "integer"},
@@ -194,6 +195,10 @@ async def test_a_packs_words_that_would_lower_a_guard_are_not_heard(pack: Path) 
     assert (made.trusted, made.content_bytes) == (False, None)
     assert (made.paths, made.availability_check) == (None, None)
     assert made.in_jail == {"paths"}
+    forcing = {"priority": 1, "mandatory_keywords": ["the"], "keywords": ["k", "the"]}
+    (made,) = await packs.load_pack(pack, run=FakeJail([{**GOOD, **forcing}]))
+    assert (made.priority, made.mandatory_keywords) == (Priority.HIGH, ())
+    assert made.keywords == ("the", "k")
     wider = {"phases": ["investigating", "editing"], "access_mode": "write"}
     (made,) = await packs.load_pack(pack, run=FakeJail([{**GOOD, **wider}]))
     assert made.phases == ("editing",)

@@ -212,6 +212,29 @@ def test_what_a_model_is_told_is_a_copy(registry: ToolRegistry) -> None:
     assert registry.get_tool_schemas()[0]["input_schema"]["type"] == "object"
 
 
+def test_a_tool_that_cannot_be_said_does_not_hide_the_others(
+    registry: ToolRegistry, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Otherwise one tool, of a pack that nobody trusts, takes every tool from the model."""
+    either: dict[str, Any] = {"type": "object", "properties": {}, "oneOf": [{}, False]}
+    elsewhere: dict[str, Any] = {
+        "type": "object",
+        "properties": {"a": {"$anchor": "here", "type": "string"}},
+    }
+    base = registry.get("read_file")
+    assert isinstance(base, Tool)
+    for name, schema in (("either", either), ("elsewhere", elsewhere)):
+        registry.register(dataclasses.replace(base, name=name, schema=schema))
+    for dialect, lacking in (("json-schema", {"elsewhere"}), ("openai", {"either", "elsewhere"})):
+        caplog.clear()
+        told = registry.get_tool_schemas(dialect=dialect)  # type: ignore[arg-type]  # a Dialect
+        assert len(told) == 4 - len(lacking)
+        assert {record.args[0] for record in caplog.records if record.args} == lacking  # type: ignore[index]  # the tool's name
+    for wrong in ({"level": "short"}, {"dialect": "xml"}):
+        with pytest.raises(ValueError, match=r"short|xml"):
+            ToolRegistry().get_tool_schemas(**wrong)  # type: ignore[arg-type]  # the point
+
+
 def test_a_snapshot_is_the_same_one_until_something_changes(registry: ToolRegistry) -> None:
     """Otherwise a request that takes a snapshot would pay for every tool there is."""
     before = registry.snapshot()

@@ -62,6 +62,7 @@ KINDS: dict[str, tuple[str, str, dict[str, Any]]] = {
     ),
     "file_size_exceeded": ("tool", "no", {"limit_bytes": 1}),
     "disk_exceeded": ("tool", "no", {"limit_bytes": 1, "limit_files": 16, "reached": "files"}),
+    "output_exceeded": ("tool", "no", {"limit_bytes": 1, "seen_bytes": 2}),
     "processes_exceeded": ("tool", "no", {"limit": 1}),
     "syscall_blocked": ("tool", "no", {"call": "open", "machine": "i386"}),
     "crashed": ("tool", "no", {"signal": "SIGSEGV", "stage": "run"}),
@@ -177,6 +178,15 @@ def test_a_handler_may_write_a_result_in_the_words_it_knows(
     assert found.success is (message is None)
 
 
+def test_a_handlers_own_result_has_lists_of_its_own_and_ours_says_unknown() -> None:
+    """Otherwise a loop over `files_changed`, which its author knows as a list, raises."""
+    one, two = ToolResult("t", True), ToolResult("t", True)
+    lists: list[Any] = [one.files_read, one.files_changed]
+    assert lists == [[], []]
+    assert one.files_changed is not two.files_changed
+    assert (result().files_read, result().files_changed) == (None, None)
+
+
 @pytest.mark.parametrize(
     "made",
     [
@@ -184,6 +194,8 @@ def test_a_handler_may_write_a_result_in_the_words_it_knows(
         lambda: ToolResult(True, success=False),
         lambda: ToolResult(colour="red"),
         lambda: ToolResult(success="yes"),
+        lambda: ToolResult("t"),
+        lambda: ToolResult(output=5),
     ],
 )
 def test_a_result_of_no_known_shape_is_refused(made: Any) -> None:

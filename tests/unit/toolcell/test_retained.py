@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
@@ -225,10 +226,12 @@ def spoiled(path: Path, how: str) -> None:
             data[: files.HEADER_BYTES] = bytes(files.HEADER_BYTES)
         case "empty":
             data.clear()
-        case "fields":
+        case "fields" | "types":
             import hashlib
 
             body = b'{"no":1}'
+            if how == "types":
+                body = b'{"session":[],"what":[],"media_type":0,"size_bytes":"5","made_s":""}'
             text = files.MAGIC + hashlib.sha256(body).hexdigest().encode() + b"\n" + body + b"\n"
             data[: files.HEADER_BYTES] = text.ljust(files.HEADER_BYTES, b"\0")
     path.write_bytes(data)
@@ -236,8 +239,9 @@ def spoiled(path: Path, how: str) -> None:
 
 @pytest.mark.parametrize(
     "how",
-    ["header", "magic", "short", "long", "unfinished", "empty", "fields", "mode", "link", "folder"],
-)
+    ["header", "magic", "short", "long", "unfinished", "empty", "fields", "types", "mode", "link",
+     "folder"],
+)  # fmt: skip
 def test_a_damaged_or_foreign_entry_is_none(store: RetainedStore, folder: Path, how: str) -> None:
     """Half of an output, or somebody else's file, would be shown as what a tool returned."""
     good, bad = kept(store), kept(store)
@@ -284,6 +288,34 @@ def test_what_cannot_be_made_an_entry_leaves_nothing(store: RetainedStore, folde
     assert os.listdir(folder) == []
 
 
+def test_what_was_dropped_is_never_written_to_again(store: RetainedStore, folder: Path) -> None:
+    """Otherwise a tool's output goes to whatever file has got that descriptor since."""
+    new = store.begin(session="s", what="output")
+    new.write(b"half")
+    new.drop()
+    held = [os.open(folder, os.O_RDONLY | os.O_DIRECTORY) for _ in range(2)]
+    try:
+        with pytest.raises(OSError, match="descriptor"):
+            new.write(b"more")
+    finally:
+        for fd in held:
+            os.close(fd)
+    assert os.listdir(folder) == []
+
+
+def test_the_last_of_the_disk_is_not_taken(store: RetainedStore, folder: Path) -> None:
+    """Otherwise a tool that retains fills the disk, the audit log has no room, and nothing runs."""
+    kept(store)
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        free = os.fstatvfs(fd)
+        with pytest.raises(OSError, match="No space left"):
+            store.make_room(fd, free.f_bavail * free.f_frsize, spare="", session="s")
+        store.make_room(fd, 1, spare="", session="s")
+    finally:
+        os.close(fd)
+
+
 def test_an_entry_is_never_written_over(store: RetainedStore) -> None:
     """Whoever had guessed a handle would choose what its reader is told."""
     found = kept(store)
@@ -321,6 +353,20 @@ def test_over_the_total_the_oldest_goes_first(tmp_path: Path) -> None:
     assert total <= 10_000
 
 
+def test_over_the_total_a_session_pushes_out_its_own(tmp_path: Path) -> None:
+    """Otherwise one hostile tool takes from every session what they have handles of."""
+    store = RetainedStore(str(tmp_path / "state"), cap_bytes=100_000)
+    folder = tmp_path / "state" / "retained"
+    theirs = store.put(b"y" * 8_000, session="quiet", what="content").handle
+    age(folder / theirs, 1_000)
+    for number in range(40):
+        new = store.put(b"x" * 10_000, session="loud", what="content")
+        age(folder / new.handle, 100 - number)
+    assert store.read(theirs, 0, 3, session="quiet").text == "yyy"
+    assert store.read(new.handle, 0, 3, session="loud").text == "xxx"
+    assert sum(path.stat().st_size for path in folder.iterdir()) <= 100_000
+
+
 def test_one_thing_over_the_total_is_refused(tmp_path: Path) -> None:
     """It would take everything else's place, and not even fit."""
     store = RetainedStore(str(tmp_path / "state"), cap_bytes=10_000)
@@ -337,9 +383,9 @@ def test_between_two_sweeps_not_every_entry_is_looked_at(
     swept: list[str] = []
     real = files.sweep
 
-    def counted(folder: int, *, keep_s: float, cap_bytes: int, spare: str = "") -> object:
-        swept.append(spare)
-        return real(folder, keep_s=keep_s, cap_bytes=cap_bytes, spare=spare)
+    def counted(folder: int, **options: Any) -> object:
+        swept.append(options["spare"])
+        return real(folder, **options)
 
     monkeypatch.setattr(files, "sweep", counted)
     for _ in range(5):
@@ -516,7 +562,7 @@ async def test_the_tool_refuses_another_sessions_handle(store: RetainedStore, fo
     assert "nothing is retained" in str(found)
     past = await said(store, handle=handle, offset=10**9)
     assert isinstance(past, ToolError)
-    assert past.retryable == "yes"
+    assert past.retryable == "maybe"
     os.chmod(folder, 0o777)
     broken = await said(store, handle=handle)
     assert isinstance(broken, ToolError)

@@ -12,6 +12,7 @@ import pytest
 
 from toolcell import _finishing
 from toolcell._finishing import bounds_of
+from toolcell._returned import OURS
 from toolcell.bounding import Bounds, is_within
 from toolcell.calls import ToolCall
 from toolcell.content_parts import PART_BYTES_MAX, PARTS_MAX, image_type, parts_of
@@ -330,6 +331,30 @@ async def test_parts_have_a_largest_number(retain: Retainer) -> None:
     before = settled(tool(), [{"base64": b64(PNG)}] * (PARTS_MAX + 2))
     after = await finished(before, tool(), retain=retain)
     assert (len(after.parts), len(after.retained)) == (PARTS_MAX, 2)
+
+
+async def test_parts_without_number_are_retained_as_one(
+    retain: Retainer, store: RetainedStore
+) -> None:
+    """Otherwise 250,000 empty parts are as many files, each made durable, that no cancel ends."""
+    more = PARTS_MAX + _finishing.PARTS_RETAINED_MAX
+    before = settled(tool(), [{"base64": ""}] * (more + 5_000))
+    after = await finished(before, tool(), retain=retain)
+    parts = [one for one in after.retained if one.what == "part"]
+    assert len(parts) == _finishing.PARTS_RETAINED_MAX + 1
+    kept = parts[-1]
+    assert kept.media_type == "application/json"
+    page = store.read(kept.handle, 0, 1 << 20, session="s")
+    assert len(json.loads(page.text)) == 5_000
+    assert f'5,000 parts are not shown: read_retained(handle="{kept.handle}")' in after.content
+
+
+def test_a_handler_says_nothing_under_our_own_names() -> None:
+    """Otherwise a tool says of itself that a person was asked, or that all of it was kept."""
+    forged = dict.fromkeys(OURS, "forged")
+    told = Returned(1, {**forged, "mine": 2}).as_json()
+    assert settled(tool(), told).metadata == {"mine": 2, "handler": forged}
+    assert settled(tool(), Returned(1, {"mine": 2}).as_json()).metadata == {"mine": 2}
 
 
 # -- the program's own words ---------------------------------------------------------------------

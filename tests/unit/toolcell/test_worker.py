@@ -127,6 +127,12 @@ def test_an_async_handler_runs_on_the_loop_that_its_module_uses() -> None:
     module = types.ModuleType("without_trio")
     exec(source, module.__dict__)
     assert _worker.invoke(module.f, {}, {}) == "asyncio"
+    # What a handler imports itself counts before what its module has.
+    within = (
+        "async def g():\n    from trio import sleep as wait\n    await wait(0)\n    return 'trio'\n"
+    )
+    exec(within, module.__dict__)
+    assert _worker.invoke(module.g, {}, {}) == "trio"
     with pytest.raises(RuntimeError):
         asyncio.get_running_loop()
 
