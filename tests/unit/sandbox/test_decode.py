@@ -31,7 +31,7 @@ def rule(body: bytes) -> str:
     return found.rule
 
 
-def read(data: bytes, cap: int = CAP) -> dict[str, Any] | BrokenRule | None:
+def read(data: bytes, cap: int = CAP) -> Any:
     reader = FrameReader(cap)
     reader.feed(data)
     return reader.message()
