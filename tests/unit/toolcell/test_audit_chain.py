@@ -245,7 +245,8 @@ def test_every_body_fits_the_slot_that_is_reserved_for_it() -> None:
     """A terminal that is larger than its reserve is lost when the disk is full."""
     path = "p" * 4_000
     effects = Effects(created=(path,) * 900, modified=(path,) * 900, deleted=(path,) * 900)
-    fat = terminal_of(ToolResult(call_id="c" * 256, tool_name="t", effects=effects, content=""))
+    base = {"call_id": "c" * 256, "tool_name": "t", "success": True}
+    fat = terminal_of(ToolResult(**base, effects=effects, content=""))
     cut = body_of(fat)
     assert cut["cut"] is True
     assert cut["effects"]["created"]["count"] == 900
