@@ -65,6 +65,7 @@ PAGES = {
         "The executor, its two thin views, and what a caller hands in.",
         (
             "toolcell.Executor",
+            "toolcell._entrances.Entrances",
             "toolcell._assembly.Assembly",
             *_of("toolcell", "BlockingExecutor ToolRuntime RunDeps ToolCall CallContext"),
             "toolcell.bridges.blocking.PlainSnapshot",

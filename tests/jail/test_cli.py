@@ -918,7 +918,7 @@ def test_the_examples_of_the_readme_run(
 ) -> None:
     """The first thing that somebody copies has to work."""
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    (source,) = re.findall(r"```python\n(.*?)```", readme, re.DOTALL)
+    source, *_ = re.findall(r"```python\n(.*?)```", readme, re.DOTALL)
     (workspace / "README.md").write_text(readme)
     (workspace / "example.py").write_text(source)
     done = subprocess.run(
