@@ -16,6 +16,19 @@ __all__ = ["builtin_tools", "search_tool"]
 
 
 @cache
+def _schemas() -> dict[str, dict[str, Any]]:
+    """The input schemas as they are computed from the functions: reading them spares each command
+    line the import of pydantic. A test keeps them the same byte for byte."""
+    import json
+    from pathlib import Path
+
+    found: dict[str, dict[str, Any]] = json.loads(
+        Path(__file__).with_name("schemas.json").read_text(encoding="utf-8")
+    )
+    return found
+
+
+@cache
 def search_tool() -> Tool:
     """`search_tools`, for a registry with deferred tools: `registry.register(search_tool())`."""
     from toolcell._answered import SupervisorRef
@@ -25,6 +38,7 @@ def search_tool() -> Tool:
 
     return made(
         catalogue.search_tools,
+        schema=_schemas()["search_tools"],
         access_mode=AccessMode.READONLY,
         trusted=True,
         is_idempotent=True,
@@ -49,14 +63,17 @@ def builtin_tools() -> tuple[Tool, ...]:
         "is_idempotent": True,
     }
     command = CommandRef(f"{shell.__name__}:{shell.shell.__name__}")
+    writing: dict[str, Any] = {"access_mode": AccessMode.WRITE, "trusted": True}
+    schemas = _schemas()
     return (
-        made(files.read_file, **reading),
-        made(files.list_directory, **reading),
-        made(search.search, **reading),
-        made(files.write_file, access_mode=AccessMode.WRITE, trusted=True),
-        made(edit.edit_file, access_mode=AccessMode.WRITE, trusted=True),
+        made(files.read_file, schema=schemas["read_file"], **reading),
+        made(files.list_directory, schema=schemas["list_directory"], **reading),
+        made(search.search, schema=schemas["search"], **reading),
+        made(files.write_file, schema=schemas["write_file"], **writing),
+        made(edit.edit_file, schema=schemas["edit_file"], **writing),
         made(
             shell.shell,
+            schema=schemas["shell"],
             access_mode=AccessMode.EXECUTE,
             trusted=True,
             timeout_param="timeout_s",
@@ -65,12 +82,14 @@ def builtin_tools() -> tuple[Tool, ...]:
         made(
             python.run,
             name="python",
+            schema=schemas["python"],
             access_mode=AccessMode.EXECUTE,
             trusted=True,
             timeout_param="timeout_s",
         ),
         made(
             retained.read_retained,
+            schema=schemas["read_retained"],
             **reading,
             ref=SupervisorRef(f"{retained.__name__}:{retained.answer.__name__}"),
         ),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import linecache
+import subprocess
 import sys
 import traceback
 from typing import Any
@@ -10,12 +12,12 @@ from typing import Any
 import pytest
 
 from toolcell._answered import SupervisorRef
-from toolcell.builtin import builtin_tools
+from toolcell.builtin import builtin_tools, search_tool
 from toolcell.builtin.python import run
 from toolcell.registry import ToolRegistry
 from toolcell.results import InvalidArguments
-from toolcell.schema import check_schema, validate
-from toolcell.tools import CommandRef, HandlerRef
+from toolcell.schema import check_schema, input_schema, validate
+from toolcell.tools import CommandRef, FunctionTool, HandlerRef
 
 
 @pytest.fixture(autouse=True)
@@ -156,3 +158,14 @@ def test_senseless_arguments_are_refused_before_a_jail_is_built(
     made = ToolRegistry(*builtin_tools()).get(name)
     assert made is not None
     assert isinstance(validate(made, arguments), InvalidArguments)
+
+
+def test_the_schemas_that_are_read_are_those_that_would_be_computed():
+    """Otherwise an argument that was added to a function is one that nobody may give."""
+    for tool in (*builtin_tools(), search_tool()):
+        assert isinstance(tool, FunctionTool)
+        computed = json.dumps(input_schema(tool.function))
+        assert json.dumps(tool.input_schema) == computed, tool.name
+    script = "from toolcell.builtin import builtin_tools\nimport sys\n"
+    script += "[tool.input_schema for tool in builtin_tools()]\nsys.exit('pydantic' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
