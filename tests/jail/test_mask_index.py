@@ -1047,7 +1047,7 @@ def test_any_order_of_changes_is_told_as_a_walk_finds_it(tmp_path: Path) -> None
     run_state_machine_as_test(
         Here,
         settings=settings(
-            max_examples=40,
+            max_examples=20,
             stateful_step_count=30,
             deadline=None,
             suppress_health_check=list(HealthCheck),
