@@ -7,13 +7,14 @@ export PYTHON
 # For example: make test ARGS="tests/unit -x"
 ARGS ?=
 
-.PHONY: bench containment docs soak help run test lint format types contracts wheel check clean install install-dev
+.PHONY: bench containment docs external soak help run test lint format types contracts wheel check clean install install-dev
 
 help:
 	@echo "make run        install into .venv, then a tour: real calls, hostile calls, how each ended"
 	@echo "make test       install the tools for development too, then run the tests (ARGS=...)"
 	@echo "make check      all that CI asks: lint types contracts docs test wheel"
 	@echo "make docs       the guides and the reference, into site/; a warning is an error"
+	@echo "make external   other people's suites: Inspect's checks of any sandbox provider"
 	@echo "make containment  the whole matrix of attacks; as root, once more as a user without rights"
 	@echo "make bench      kills, transactions, decisions, rules, shell words, the audit log, the registry: each as ratios"
 	@echo "make soak       transactions killed at 300 random points, each found whole again"
@@ -31,6 +32,9 @@ run: install
 
 test: install-dev
 	$(VENV)/bin/python -m pytest -n auto --dist loadfile $(ARGS)
+
+external: install-dev
+	$(VENV)/bin/python -m pytest -n auto --dist loadfile tests/external $(ARGS)
 
 containment: install-dev
 	scripts/containment.sh $(VENV)/bin/python $(ARGS)

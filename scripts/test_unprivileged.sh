@@ -52,6 +52,7 @@ as_user "$python" -c 'import ensurepip, venv'
 echo "as $user (uid $uid), with $(as_user "$python" --version) at $(as_user sh -c "command -v $python")"
 
 as_user make test ARGS="${ARGS:-}"
+[ -n "${ARGS:-}" ] || as_user make external
 
 # Whatever the suite started has to be gone with it.
 mine() { grep -l "^Uid:[[:space:]]*${uid}[[:space:]]" /proc/[0-9]*/status 2>/dev/null || true; }

@@ -23,7 +23,7 @@ from .killed_transactions import SCRIPT, names, prepared, snapshot
 from .tools_of_tests import ALL
 
 KILLER = Path(__file__).with_name("killed_transactions.py")
-KILLS = 30
+KILLS = 15
 
 
 def test_case_21_a_call_killed_at_any_moment_is_wholly_there_or_not_at_all(tmp_path: Path):

@@ -353,7 +353,7 @@ def test_what_calls_do_in_transactions_is_what_they_do_in_a_plain_folder(ledger:
     """Otherwise some order of everyday operations loses a file, or keeps what was removed."""
     Transactions.counts.update(dict.fromkeys(Transactions.counts, 0))
     run = settings(
-        max_examples=int(os.environ.get("TOOLCELL_MODEL_EXAMPLES", "30")),
+        max_examples=int(os.environ.get("TOOLCELL_MODEL_EXAMPLES", "20")),
         stateful_step_count=8,
         deadline=None,
         database=None,
