@@ -15,7 +15,7 @@ from toolcell.errors import ToolError
 
 if TYPE_CHECKING:
     from toolcell.calls import CallContext
-    from toolcell.registry import ToolRegistry
+    from toolcell.registry import Snapshot
     from toolcell.retained import Retainer
 
 
@@ -35,7 +35,8 @@ class Asked:
     """Who asks, and what an answer may be made of."""
 
     retain: Retainer
-    registry: ToolRegistry
+    shown: Snapshot
+    """The tools as whoever asks may see them."""
     context: CallContext
 
 

@@ -188,10 +188,11 @@ class Entrances(Assembly, abc.ABC):
         async def settler(call: ToolCall, *, refuse_stale: bool = False) -> ToolResult:
             return await self.call(call, context=context, snapshot=now, refuse_stale=refuse_stale)
 
-        def is_shown(tool: Tool) -> bool:
-            return self._shows(tool, context)
+        return dataclasses.replace(self._seen(now, context), settler=settler)
 
-        return dataclasses.replace(now, settler=settler, is_shown=is_shown)
+    def _seen(self, tools: Snapshot, context: CallContext) -> Snapshot:
+        """The same tools, but for what is hidden from whoever a call is made for."""
+        return dataclasses.replace(tools, is_shown=lambda tool: self._shows(tool, context))
 
     def _shows(self, tool: Tool, context: CallContext) -> bool:
         """Whether a tool is not denied whatever its arguments are."""

@@ -233,7 +233,9 @@ class Executor(Entrances):
     async def _answered(self, request: Request, plan: Planned, ref: SupervisorRef) -> ToolResult:
         """What no jail can read, told by ourselves."""
         asked = Asked(
-            retain=self._retainer(request), registry=self.registry, context=request.context
+            retain=self._retainer(request),
+            shown=self._seen(self._shown(request), request.context),
+            context=request.context,
         )
         said = await answer(ref, plan.arguments, asked)
         result = answered(

@@ -271,6 +271,11 @@ async def test_a_deferred_tool_is_found_by_words_and_called_under_the_same_gates
         assert refused.error is not None
         assert refused.error.kind == "not_admitted"
         assert (await box.call("search_tools", {"text": "zebra"})).output == {"tools": []}
+        # What a ceiling leaves out is not found under it.
+        told = {"text": "lab remember"}
+        assert "lab_remember" in str((await box.call("search_tools", told)).output)
+        found = await box.call("search_tools", told, context=context)
+        assert "lab_remember" not in str(found.output)
     assert {tool.name for tool in box.admitted()} == {"search_tools"}
 
 

@@ -25,10 +25,9 @@ async def answer(*, asked: Asked, text: str, limit: float = 5) -> Returned:
     """The deferred tools that the words lead to, best first."""
     from toolcell.registry import search_deferred
 
-    now = asked.registry.snapshot()
     found = [
-        {**told, "input_schema": now.tools[told["name"]].input_schema}
-        for told in search_deferred(now, text, int(limit))
+        {**told, "input_schema": asked.shown.tools[told["name"]].input_schema}
+        for told in search_deferred(asked.shown, text, int(limit))
     ]
     content = None if found else "no tool was found; try other words"
     return Returned({"tools": found}, content=content)

@@ -495,7 +495,9 @@ def test_an_error_without_words_is_named_by_its_type(store: RetainedStore) -> No
 
 
 def asked(store: RetainedStore, session: str = "s") -> Asked:
-    return Asked(retain=Retainer(store, session), registry=ToolRegistry(), context=CallContext())
+    return Asked(
+        retain=Retainer(store, session), shown=ToolRegistry().snapshot(), context=CallContext()
+    )
 
 
 async def said(store: RetainedStore, session: str = "s", **arguments: object) -> object:
