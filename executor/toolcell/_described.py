@@ -9,6 +9,7 @@ from typing import Any, Final
 from toolcell._function_tool import FunctionTool
 from toolcell._make import of_base
 from toolcell._tool_identity import CALLABLES
+from toolcell._tool_record import WORDS as TEXTS
 from toolcell._tool_record import Tool
 from toolcell.base_tool import BaseTool
 from toolcell.definition import ToolDefinition
@@ -16,17 +17,7 @@ from toolcell.tools import compiled
 
 __all__ = ["WORDS", "described", "record_of"]
 
-WORDS: Final = (
-    "keywords",
-    "use_cases",
-    "examples",
-    "priority_hints",
-    "stages",
-    "task_types",
-    "mandatory_keywords",
-    "progress_params",
-    "phases",
-)
+WORDS: Final = (*TEXTS, "phases")
 """Fields that are lists of text."""
 
 

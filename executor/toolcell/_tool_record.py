@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from toolcell.validation import ToolValidationResult
     from toolcell_sandbox.spec import Limits, Network
 
-__all__ = ["DANGER", "NAME", "SELECTION", "CommandRef", "Tool", "checked_paths"]
+__all__ = ["DANGER", "NAME", "SELECTION", "WORDS", "CommandRef", "Tool", "checked_paths"]
 
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}", re.ASCII)
 """What a tool and an alias may be called; use `fullmatch`."""
@@ -59,7 +59,7 @@ _CATEGORIES: Final = {
     AccessMode.EXECUTE: ExecutionCategory.EXECUTE,
     AccessMode.MIXED: ExecutionCategory.MIXED,
 }
-_WORDS: Final = (
+WORDS: Final = (
     "keywords",
     "use_cases",
     "examples",
@@ -245,7 +245,7 @@ class Tool:
         if self.execution_category is not None:
             category = ExecutionCategory(self.execution_category)
             object.__setattr__(self, "execution_category", category)
-        for name in _WORDS:
+        for name in WORDS:
             object.__setattr__(self, name, _words(self.name, name, getattr(self, name)))
         for name in CALLABLES:
             self._check_callable(name)
