@@ -30,7 +30,7 @@ from toolcell_policies import Decision, ExecutionCategory, Reason
 from toolcell_sandbox.spec import Limits, WorkspaceMode
 
 if TYPE_CHECKING:
-    from toolcell_sandbox._call import Sink
+    from toolcell_sandbox._supervise import Sink
 
 Stdin = bytes | AsyncIterable[bytes] | None
 

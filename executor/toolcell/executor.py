@@ -286,6 +286,7 @@ class Executor(Entrances):
                 channel=midcall.answer,
                 on_progress=None if watch is None else watch.progress,
                 spool=self._retained.spool_folder if may_spool(tool) else None,
+                pool=self._pool,
             )
         except StdinTooLarge as error:
             return _refused(call, plan, InvalidArguments(message=str(error)))

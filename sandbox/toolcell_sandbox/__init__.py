@@ -15,6 +15,8 @@ _PUBLIC = {
     "JailOutcome": "outcome",
     "Receipt": "outcome",
     "Usage": "outcome",
+    "Timing": "outcome",
+    "Pool": "pool",
     "Captured": "capture",
     "ChannelUse": "_channel",
     "Progress": "_channel",

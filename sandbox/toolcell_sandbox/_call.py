@@ -1,49 +1,34 @@
-"""One call in one jail: start, feed, drain, watch, kill, reap. Public as `run_in_jail`.
-
-Theory of operation. The launcher is our only child. Its end is the end of the whole tree (see
-`_child/launcher.py`), so there is one thing to wait for, a pidfd, and one way to kill, closing
-the liveness pipe: no pid is ever signalled that could have been reused. The reason of a kill is
-recorded before the pipe is closed. Streams are read past the end of the leader, up to the end
-of the tree; then nobody is left to hold them open.
-"""
+"""One call in one jail: ask for the jail, give it the call, say how it ended. `run_in_jail`."""
 
 from __future__ import annotations
 
-import functools
-import json
 import time
-from collections.abc import AsyncIterable, Awaitable, Callable, Mapping, Sequence
-from contextlib import ExitStack
-from typing import Any, Literal
+from collections.abc import AsyncIterable, Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
 
 import trio
 
-from . import cgroup, offers, watch
-from ._channel import Answerer, Channel, Progress
-from ._hold import Hold
-from ._pipes import read_to_end, write_all
-from ._spool import Spool, Spooled, Unspooled
+from . import _zygotes, cgroup, offers
+from ._channel import Answerer, Progress
+from ._spool import Spooled, Unspooled
+from ._supervise import Alarm, Sink, Supervision
 from .capture import Capture
 from .contained import Contained
-from .decode import BrokenRule, FrameReader
-from .endings import Ending, Evidence, OwnKill, classify
+from .decode import BrokenRule
+from .endings import Ending, Evidence, classify
 from .failures import ExecutorError, FailureBase
-from .guarantees import Broken, Promise, promise
-from .launch import Launch
-from .outcome import JailOutcome, Receipt, Upper, Usage
-from .spec import CommandHandler, Handler, JailSpec, Limits, PythonHandler
+from .guarantees import Broken
+from .launch import Jail, Streams, begin
+from .outcome import JailOutcome, Receipt, Timing, Upper, Usage
+from .plan import Plan, plan_of
+from .spec import CommandHandler, Handler, JailSpec, PythonHandler
 
-START_S = 60.0
-"""A jail that is not ready by then is a defect, not a slow machine."""
-DRAIN_S = 2.0
-"""How long streams may stay open after the whole tree has ended."""
-REAP_S = 10.0
-"""How long a killed tree may take to be gone before the launcher is killed as well."""
+if TYPE_CHECKING:
+    from .pool import Pool
+
+TRIES = 2
+"""Zygotes that are tried before a call fails for want of one."""
 THREAD_DECODE_BYTES = 1 << 17
-
-Sink = Callable[[Literal["stdout", "stderr"], bytes], Awaitable[None]]
-Alarm = Callable[[], Awaitable[Mapping[str, Any]]]
-"""Returns when a guarantee is broken from outside: its name, `cause`, and no stage of a jail's."""
 
 
 class StdinTooLarge(ValueError):
@@ -64,6 +49,7 @@ async def run_in_jail(
     spool: str | None = None,
     channel: Answerer | None = None,
     on_progress: Callable[[Progress], None] | None = None,
+    pool: Pool | None = None,
 ) -> JailOutcome:
     """Run one handler, or a command given as its words, in a jail of its own; say how it ended.
 
@@ -81,6 +67,8 @@ async def run_in_jail(
     time, and returns the answer. While it holds the tree, where that can be had, `wall_s` does not
     run. What came is in the outcome's `channel`.
 
+    With a `pool` the jail is one that waits there, if one does; what holds is the same.
+
     Cancelled, it kills the tree, waits until it is gone, and lets `trio.Cancelled` go on up.
 
     Raises:
@@ -91,344 +79,107 @@ async def run_in_jail(
         raise StdinTooLarge(spec.limits.stdin_bytes)
     if not isinstance(handler, PythonHandler | CommandHandler):
         handler = CommandHandler(argv=tuple(handler))
-    is_command = isinstance(handler, CommandHandler)
-    agreed = promise(spec, await offers.current(thorough=bool(spec.waive)))
-    if isinstance(agreed, Broken):
-        return _Jail(spec, is_command=is_command).refused(agreed.facts())
-    with ExitStack() as held:
-        jail = _Jail(spec, is_command=is_command, agreed=agreed, spool=spool)
-        held.callback(jail.drop_result)
-        try:
-            group = held.enter_context(limited(agreed, spec.limits))
-            launch = Launch(handler, spec, agreed, held, group=group, feeds=stdin is not None)
-        except cgroup.NotMade as error:
-            offers.forget()
-            return jail.refused(_not_made(error))
-        except Contained as error:
-            return jail.refused(error.facts)
-        except LookupError as error:
-            facts = {"guarantee": "no_new_privileges", "stage": "ids", "cause": str(error)}
-            return jail.refused(facts)
-        except OSError as error:
-            why = f"the launcher could not be started: {error}"
-            return jail.outcome(jail.evidence(broke=why))
-        try:
-            await jail.supervise(launch, group, stdin, sink, alarm, channel, on_progress)
-        finally:
-            upper = launch.take_upper()
-            if upper is not None:
-                (keep or Upper.close)(upper)
-        if jail.stdin_overflowed:
+    call = _Call(handler, spec)
+    plan = plan_of(spec, await offers.current(thorough=bool(spec.waive)))
+    if isinstance(plan, Broken):
+        return call.refused(plan.facts())
+    try:
+        call.jail, call.was_waiting = await _jail(plan, spec, pool)
+    except cgroup.NotMade as error:
+        offers.forget()
+        return call.refused(_not_made(error))
+    except Contained as error:
+        return call.refused(error.facts)
+    except LookupError as error:
+        facts = {"guarantee": "no_new_privileges", "stage": "ids", "cause": str(error)}
+        return call.refused(facts)
+    except OSError as error:
+        return call.outcome(call.evidence(broke=f"the zygote could not be used: {error}"))
+    try:
+        streams = Streams(handler, feeds=stdin is not None)
+    except OSError as error:
+        call.jail.close()
+        return call.outcome(call.evidence(broke=f"no pipes for the call: {error}"))
+    try:
+        seen = call.seen = Supervision(spec, call.jail, streams, spool=spool)
+        await seen.run(
+            stdin,
+            sink,
+            alarm,
+            channel,
+            on_progress,
+            lambda: begin(call.jail, handler, spec, streams),
+        )
+        if seen.stdin_overflowed:
             raise StdinTooLarge(spec.limits.stdin_bytes)
-        frame = await jail.frame()
-        return jail.outcome(jail.evidence(frame=frame, notes=launch.notes()))
+        frame = await call.frame()
+        return call.outcome(call.evidence(frame=frame))
+    finally:
+        call.drop_result()
+        streams.close()
+        upper = call.jail.take_upper()
+        if upper is not None:
+            (keep or Upper.close)(upper)
+        with trio.CancelScope(shield=True):
+            await call.jail.group.remove()
+        call.jail.close()
+        if pool is not None:
+            pool.done()
 
 
-def limited(agreed: Promise, limits: Limits) -> cgroup.Group:
-    """The control group that a promise rests on; one that limits nothing where it does not."""
-    rests = any(layer.startswith("cgroup_") for layer in agreed.layers)
-    offer = cgroup.offered() if rests else cgroup.CgroupOffer()
-    return cgroup.make(offer, memory_bytes=limits.memory_bytes, processes=limits.processes)
+async def _jail(plan: Plan, spec: JailSpec, pool: Pool | None) -> tuple[Jail, bool]:
+    """A jail for a call: one that waits, else a new one. Whether it waited.
+
+    Raises:
+        NotMade, Contained, LookupError, OSError: as `Jail.ask`; nothing is left of it.
+    """
+    if pool is not None:
+        waiting = pool.take(plan, spec)
+        if waiting is not None:
+            return waiting, True
+    return await make(plan, spec, () if pool is None else pool.preload), False
 
 
-def _not_made(error: cgroup.NotMade) -> dict[str, Any]:
-    return {
-        "guarantee": error.guarantee,
-        "stage": error.stage,
-        "cause": error.cause,
-        "errno": error.errno_name,
-    }
+async def make(plan: Plan, spec: JailSpec, preload: tuple[str, ...]) -> Jail:
+    """A jail that has begun to be, by a second zygote where the first one is gone.
+
+    Raises:
+        NotMade, Contained, LookupError, OSError: as `Jail.ask`; nothing is left of it.
+    """
+    for tries in range(TRIES):
+        zygote = _zygotes.zygote(plan.agreed.way, preload)
+        jail = Jail(plan)
+        try:
+            await jail.ask(zygote, spec)
+            await jail.started()
+            if jail.group.needs_adoption and jail.pid is not None:
+                # Before it starts anything: what it does is to be counted and bounded.
+                await jail.group.adopt(jail.pid)
+                jail.say("go")
+            return jail
+        except _zygotes.ZygoteGone:
+            _zygotes.retire(zygote)
+            jail.close()
+            if tries == TRIES - 1:
+                raise
+        except BaseException:
+            jail.close()
+            raise
+    raise AssertionError("one of the tries has returned or raised")
 
 
-class _Jail:
-    """What the supervisor knows and holds of one call."""
+class _Call:
+    """What is known of one call, and what it comes to."""
 
-    def __init__(
-        self,
-        spec: JailSpec,
-        *,
-        is_command: bool,
-        agreed: Promise | None = None,
-        spool: str | None = None,
-    ) -> None:
+    jail: Jail
+
+    def __init__(self, handler: Handler, spec: JailSpec) -> None:
         self._spec = spec
-        self._agreed = agreed
-        self._is_command = is_command
-        self._stdout = Capture(spec.limits.head_bytes, spec.limits.tail_bytes)
-        self._stderr = Capture(spec.limits.head_bytes, spec.limits.tail_bytes)
-        self._half_line = b""
-        self._in_sink = 0
-        self._frame = FrameReader(spec.limits.result_bytes, None if spool is None else Spool(spool))
+        self._is_command = isinstance(handler, CommandHandler)
+        self._asked_s = time.monotonic()
         self._spooled: Spooled | Unspooled | None = None
-        self._reports: dict[str, Mapping[str, Any]] = {}
-        self._confined = trio.Event()
-        self._started_s = time.monotonic()
-        self._confined_s: float | None = None
-        self._ended_s: float | None = None
-        # Set once, before the liveness pipe is closed; the first reason stands.
-        self._own_kill: OwnKill | None = None
-        self._peak_bytes: int | None = None
-        self._group = cgroup.Group(())
-        self._hold = Hold(self._group)
-        self._channel: Channel | None = None
-        self._not_made: dict[str, Any] | None = None
-        self._broken: Mapping[str, Any] | None = None
-        self._cpu_s = 0.0
-        self._killed = trio.Event()
-        self._exited = False
-        self.stdin_overflowed = False
-
-    # -- supervise ------------------------------------------------------------------------
-
-    async def supervise(
-        self,
-        launch: Launch,
-        group: cgroup.Group,
-        stdin: bytes | AsyncIterable[bytes] | None,
-        sink: Sink | None,
-        alarm: Alarm | None,
-        answer: Answerer | None,
-        on_progress: Callable[[Progress], None] | None,
-    ) -> None:
-        """Everything between the start and the proven end of the tree."""
-        self._launch, self._group, self._hold = launch, group, Hold(group)
-        if launch.line is not None:
-            self._channel = Channel(launch.line, self._hold, answer=answer, on_progress=on_progress)
-        try:
-            async with trio.open_nursery() as nursery:
-                readers = trio.Event()
-                nursery.start_soon(self._read_all, sink, readers)
-                if stdin is not None:
-                    nursery.start_soon(self._feed, stdin)
-                nursery.start_soon(self._deadline)
-                nursery.start_soon(self._watch)
-                nursery.start_soon(self._insist)
-                if alarm is not None:
-                    nursery.start_soon(self._listen, alarm)
-                if group.needs_adoption:
-                    nursery.start_soon(self._adopt)
-                if self._channel is not None:
-                    nursery.start_soon(self._channel.serve)
-                await self._exit()
-                if self._channel is not None:
-                    # Before the streams: a descriptor on its way here would keep them open.
-                    self._channel.end()
-                await self._drained(readers, has_sink=sink is not None)
-                nursery.cancel_scope.cancel()
-        finally:
-            # On cancel: shield, kill, wait for death; the exception goes on by itself.
-            if not self._exited:
-                self._kill("cancelled")
-            with trio.CancelScope(shield=True):
-                await self._reap()
-                await self._group.remove()
-
-    async def _adopt(self) -> None:
-        """Have the launcher put into its scope before it starts anything."""
-        try:
-            await self._group.adopt(self._launch.pid)
-        except cgroup.NotMade as error:
-            self._not_made = _not_made(error)
-            self._kill("start")
-            return
-        self._launch.go_on()
-
-    def _kill(self, reason: OwnKill) -> None:
-        """Record why, then let go of the liveness pipe: the launcher kills the init."""
-        if self._own_kill is None and not self._exited:
-            self._own_kill = reason
-        self._hold.let_go()
-        self._launch.let_go()
-        self._killed.set()
-
-    async def _listen(self, alarm: Alarm) -> None:
-        """End the call when somebody outside breaks what it was promised."""
-        broken = {"stage": "run", "errno": None, **await alarm()}
-        if not self._exited and self._own_kill is None:
-            self._broken = broken
-        self._kill("broken")
-
-    async def _exit(self) -> None:
-        await self._launch.wait()
-        self._exited = True
-        self._ended_s = time.monotonic()
-
-    async def _drained(self, readers: trio.Event, *, has_sink: bool) -> None:
-        """Wait for the streams' ends. The tree is gone, so only a sink can take long.
-
-        What a command left in the pipe is owed whole, so a sink may take its time over it; but
-        after a kill of ours no longer than `DRAIN_S` for each chunk.
-        """
-        while not readers.is_set():
-            seen_bytes = self._seen_bytes
-            with trio.move_on_after(DRAIN_S):
-                await readers.wait()
-            moved = self._seen_bytes > seen_bytes
-            patient = self._in_sink > 0 and self._own_kill is None
-            if not (has_sink and (moved or patient)):
-                return
-
-    async def _insist(self) -> None:
-        """After a kill of ours that did not take, end the launcher itself."""
-        await self._killed.wait()
-        await trio.sleep(REAP_S)
-        self._launch.kill(self._process_group)
-
-    async def _reap(self) -> None:
-        """Wait for the launcher's end; past `REAP_S` kill it, which kills the init."""
-        if not self._exited:
-            with trio.move_on_after(REAP_S):
-                await self._exit()
-        if not self._exited:
-            self._launch.kill(self._process_group)
-            await self._exit()
-        if "done" not in self._reports:
-            # Nobody said that the tree is empty: what a group holds is still there then.
-            self._launch.kill_group(self._process_group)
-            self._launch.clear_up()
-        self._launch.reap()
-
-    @property
-    def _process_group(self) -> int | None:
-        """The jail's process group, where it has no pid namespace."""
-        group = self._reports.get("started", {}).get("group")
-        return None if group is None else int(group)
-
-    async def _deadline(self) -> None:
-        with trio.move_on_after(START_S):
-            await self._confined.wait()
-        if not self._confined.is_set():
-            self._kill("start")
-            return
-        await self._hold.out_of_time(self._spec.limits.wall_s)
-        self._kill("timeout")
-
-    async def _watch(self) -> None:
-        """Sample the tree; end it when it uses more than it may, before it ends the machine."""
-        await self._confined.wait()
-        init_pid = int(self._reports["started"]["init_pid"])
-        limits = self._spec.limits
-        seen_cpu_s: dict[tuple[int, int], float] = {}
-        while not self._exited:
-            if self._rests_on("cgroup_memory", "cgroup_cpu"):
-                # The kernel bounds and counts it: no walk over processes is needed.
-                if self._group.oom_kills():
-                    self._kill("memory")
-                    return
-                self._cpu_s = max(self._cpu_s, self._group.cpu_s() or 0.0)
-            else:
-                sample = watch.census.tree(init_pid)
-                seen_cpu_s |= sample.own_cpu_s
-                self._cpu_s = max(self._cpu_s, sample.cpu_s, sum(seen_cpu_s.values()))
-                if await self._is_over(sample):
-                    self._kill("memory")
-                    return
-            if limits.cpu_s is not None and self._cpu_s > limits.cpu_s:
-                self._kill("cpu")
-                return
-            await trio.sleep(max(watch.SAMPLE_S, 20 * watch.census.cost_s))
-
-    async def _is_over(self, sample: watch.Sample) -> bool:
-        """Whether the tree uses more memory than it may, as far as a sampler can see."""
-        limit = self._spec.limits.memory_bytes
-        if self._group.oom_kills():
-            return True
-        if not sample.pids:
-            return False
-        peak = sample.memory_bytes + sample.memfd_bytes
-        if peak > limit:
-            peak = await trio.to_thread.run_sync(watch.proportional_bytes, sample)
-        self._peak_bytes = max(self._peak_bytes or 0, peak)
-        return peak > limit
-
-    def _rests_on(self, *layers: str) -> bool:
-        return self._agreed is not None and self._agreed.layers >= set(layers)
-
-    async def _read_all(self, sink: Sink | None, done: trio.Event) -> None:
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._drain, "stdout", self._stdout, sink)
-            nursery.start_soon(self._drain, "stderr", self._stderr, sink)
-            nursery.start_soon(self._read_frame)
-            nursery.start_soon(self._read_reports)
-        done.set()
-
-    async def _drain(
-        self, name: Literal["stdout", "stderr"], capture: Capture, sink: Sink | None
-    ) -> None:
-        passed = None if sink is None else functools.partial(self._pass_on, sink, name)
-        try:
-            await read_to_end(
-                self._launch.ends[name], functools.partial(self._heard, capture), passed
-            )
-        except BrokenPipeError:
-            # The sink's reader is gone: let the handler's next write tell it so, by SIGPIPE.
-            self._launch.close(name)
-            return
-        capture.closed = True
-
-    def _heard(self, capture: Capture, chunk: bytes) -> None:
-        """Take what came; a caller may have asked that flooding ends the call."""
-        capture.feed(chunk)
-        limit = self._spec.limits.output_bytes
-        if limit is not None and self._seen_bytes > limit:
-            # Also where it has ended by then: what it wrote was too much, read late or not.
-            self._own_kill = self._own_kill or "output"
-            self._kill("output")
-
-    @property
-    def _seen_bytes(self) -> int:
-        return self._stdout.seen_bytes + self._stderr.seen_bytes
-
-    async def _pass_on(self, sink: Sink, name: Literal["stdout", "stderr"], chunk: bytes) -> None:
-        self._in_sink += 1
-        try:
-            await sink(name, chunk)
-        finally:
-            self._in_sink -= 1
-
-    async def _read_frame(self) -> None:
-        await read_to_end(self._launch.ends["result"], self._frame.feed, self._flush_frame)
-
-    async def _flush_frame(self, _: bytes) -> None:
-        if self._frame.is_full:
-            await trio.to_thread.run_sync(self._frame.flush)
-
-    async def _read_reports(self) -> None:
-        await read_to_end(self._launch.ends["report"], self._take_report)
-
-    def _take_report(self, chunk: bytes) -> None:
-        *lines, self._half_line = (self._half_line + chunk).split(b"\n")
-        for line in lines:
-            facts = json.loads(line)
-            event = facts.pop("event")
-            self._reports.setdefault(event, facts)
-            if event == "done" and self._group.needs_lingering:
-                self._group.sample()
-                self._launch.go_on()
-        if "confined" in self._reports and not self._confined.is_set():
-            self._confined_s = time.monotonic()
-            self._confined.set()
-
-    async def _feed(self, stdin: bytes | AsyncIterable[bytes]) -> None:
-        """Write all of stdin and close it. A reader that has stopped reading is normal."""
-        fd, left = self._launch.ends["stdin"], self._spec.limits.stdin_bytes
-        try:
-            if isinstance(stdin, bytes):
-                await write_all(fd, stdin)
-            else:
-                async for part in stdin:
-                    left -= len(part)
-                    if left < 0:
-                        self.stdin_overflowed = True
-                        self._kill("cancelled")
-                        return
-                    await write_all(fd, part)
-        except BrokenPipeError:
-            pass
-        finally:
-            self._launch.close("stdin")
-
-    # -- outcome --------------------------------------------------------------------------
+        self.was_waiting = False
+        self.seen: Supervision | None = None
 
     def refused(self, facts: Mapping[str, Any]) -> JailOutcome:
         """No jail was built: why."""
@@ -436,28 +187,38 @@ class _Jail:
 
     def evidence(self, **known: Any) -> Evidence:
         """All that is known, with what the caller knows besides."""
-        reports = self._reports
-        # The leader's own end; that of a tree that we killed; the init's, where both are missing.
-        ended, reaped, done = (reports.get(name, {}) for name in ("ended", "reaped", "done"))
-        broke = [
-            str(reports[name]["cause"])
-            for name in ("launcher_broke", "init_broke", "worker_broke")
-            if name in reports
-        ]
         facts: dict[str, Any] = {
             "limits": self._spec.limits,
             "is_command": self._is_command,
-            "own_kill": self._own_kill,
             "wall_s": self._wall_s(),
-            "setup": self._broken or self._not_made or reports.get("failed"),
+        }
+        if self.seen is not None:
+            facts |= self._seen(self.seen)
+        return Evidence(**(facts | known))
+
+    def _seen(self, seen: Supervision) -> dict[str, Any]:
+        reports, group = self.jail.reports, self.jail.group
+        # The leader's own end; that of a tree that we killed; the init's, where both are missing.
+        ended, done = reports.get("ended", {}), reports.get("done", {})
+        told = ended or reports.get("reaped") or reports.get("emptied") or done
+        broke = [
+            str(reports[name]["cause"])
+            for name in ("zygote_broke", "init_broke", "worker_broke")
+            if name in reports
+        ]
+        if not told and "failed" not in reports and seen.own_kill is None:
+            broke.append("the zygote ended while the call ran")
+        return {
+            "own_kill": seen.own_kill,
+            "setup": seen.broken or reports.get("failed"),
             "broke": "; ".join(broke) or None,
             "confined": "confined" in reports,
             "cwd_errno": reports.get("no_folder", {}).get("errno"),
             "blocked": reports.get("blocked"),
             "filter_kills": "unheard" in reports,
             "segments_bytes": reports.get("segments", {}).get("memory_bytes"),
-            "oom_kills": self._group.oom_kills(),
-            "processes_refused": self._group.processes_refused(),
+            "oom_kills": group.oom_kills(),
+            "processes_refused": group.processes_refused(),
             "exec_errno": reports.get("exec_failed", {}).get("errno"),
             "status": ended.get("status"),
             "init_status": done.get("status"),
@@ -466,40 +227,45 @@ class _Jail:
             "fenced": ended.get("fenced", False),
             "file_at_limit": ended.get("file_at_limit", False),
             "leader_cpu_s": ended.get("leader_cpu_s", 0.0),
-            "cpu_s": max(self._cpu_s, done.get("cpu_s", 0.0)),
-            "output_bytes": self._seen_bytes,
-            "peak_memory_bytes": self._group.peak_memory_bytes() or self._peak_bytes,
-            "memory_from": "cgroup" if self._rests_on("cgroup_memory") else "watch",
+            "cpu_s": max(seen.cpu_s, told.get("cpu_s", 0.0)),
+            "output_bytes": seen.seen_bytes,
+            "peak_memory_bytes": group.peak_memory_bytes() or seen.peak_bytes,
+            "memory_from": "cgroup" if "cgroup_memory" in self.jail.agreed.layers else "watch",
             # The kernel's figure for the tree, where there is one, counts shared pages once.
             "reaped_memory_bytes": None
-            if self._group.peak_memory_bytes()
-            else (ended or reaped or done).get("peak_memory_bytes"),
+            if group.peak_memory_bytes()
+            else told.get("peak_memory_bytes"),
         }
-        return Evidence(**(facts | known))
 
     def _wall_s(self) -> float:
-        end = self._ended_s if self._ended_s is not None else time.monotonic()
-        start = self._confined_s if self._confined_s is not None else self._started_s
-        return end - start - self._hold.held_s
+        seen = self.seen
+        if seen is None:
+            return time.monotonic() - self._asked_s
+        end = seen.ended_s if seen.ended_s is not None else time.monotonic()
+        start = seen.confined_s if seen.confined_s is not None else seen.started_s
+        return end - start - seen.held_s
 
     async def frame(self) -> Mapping[str, Any] | BrokenRule | None:
         """What came over the result channel; a large one is read in a thread.
 
         A spooled one counts as a value here: whoever has it looked at finds out.
         """
+        assert self.seen is not None
+        reader = self.seen.frame
         found = (
-            await trio.to_thread.run_sync(self._frame.message)
-            if self._frame.seen_bytes > THREAD_DECODE_BYTES
-            else self._frame.message()
+            await trio.to_thread.run_sync(reader.message)
+            if reader.seen_bytes > THREAD_DECODE_BYTES
+            else reader.message()
         )
         if isinstance(found, Spooled | Unspooled):
             self._spooled = found
-            return {"ok": True, "value": None, "frame_bytes": self._frame.seen_bytes}
+            return {"ok": True, "value": None, "frame_bytes": reader.seen_bytes}
         return found
 
     def drop_result(self) -> None:
         """Let go of a spooled result that nobody was handed."""
-        self._frame.close()
+        if self.seen is not None:
+            self.seen.frame.close()
         if isinstance(self._spooled, Spooled):
             self._spooled.close()
 
@@ -507,12 +273,13 @@ class _Jail:
         """The failure of the call, and its result on disk where it is a success."""
         if ending.failure is not None or self._spooled is None:
             return ending.failure, None
+        assert self.seen is not None
         spooled, self._spooled = self._spooled, None
         if isinstance(spooled, Spooled):
             return None, spooled
         return ExecutorError(
-            message=f"the result of {self._frame.seen_bytes:,} bytes could not be kept on disk: "
-            f"{spooled.why}",
+            message=f"the result of {self.seen.frame.seen_bytes:,} bytes could not be kept on "
+            f"disk: {spooled.why}",
             operator_detail=f"spooling a result failed: {spooled.why}",
             remedy="make room in the state folder, or return less",
         ), None
@@ -525,27 +292,30 @@ class _Jail:
         if isinstance(sent, Mapping) and ending.failure is not None and not evidence.is_whole:
             unconfirmed = dict(sent)
         failure, spooled = self._take_spooled(ending)
+        seen = self.seen
         return JailOutcome(
             failure=failure,
             value=ending.value,
             exit_code=ending.exit_code,
             exec_errno=evidence.exec_errno,
-            stdout=self._stdout.captured(),
-            stderr=self._stderr.captured(),
+            stdout=_NOTHING if seen is None else seen.stdout.captured(),
+            stderr=_NOTHING if seen is None else seen.stderr.captured(),
             usage=self._usage(evidence),
             receipt=self._receipt(evidence),
+            timing=self._timing(),
             unconfirmed=unconfirmed,
             spooled=spooled,
-            channel=None if self._channel is None else self._channel.use,
+            channel=None if seen is None or seen.channel is None else seen.channel.use,
         )
 
     def _receipt(self, e: Evidence) -> Receipt:
         """What was promised, once the worker said that every step was taken."""
-        if self._agreed is None or not e.confined:
+        seen = self.seen
+        if seen is None or not e.confined:
             return Receipt()
-        agreed = self._agreed
-        if self._own_kill == "broken":
-            broken = (self._broken or {}).get("guarantee")
+        agreed = self.jail.agreed
+        if seen.own_kill == "broken":
+            broken = (seen.broken or {}).get("guarantee")
             held = {name: by for name, by in agreed.held.items() if name != broken}
             return Receipt(held=held, waived=agreed.waived)
         return Receipt(isolation=agreed.isolation, held=agreed.held, waived=agreed.waived)
@@ -558,7 +328,34 @@ class _Jail:
             source = e.memory_from if peak == watched else "ru_maxrss"
         return Usage(
             wall_s=e.wall_s,
-            cpu_s=e.cpu_s if "done" in self._reports else None,
+            cpu_s=None if reaped is None and watched is None else e.cpu_s,
             peak_memory_bytes=peak,
             memory_from=source,
         )
+
+    def _timing(self) -> Timing:
+        seen = self.seen
+        if seen is None:
+            return Timing()
+        moments = seen.confined_s, seen.result_s, seen.ended_s
+        since = (None if at is None else at - self._asked_s for at in moments)
+        confined_s, result_s, ended_s = since
+        return Timing(
+            confined_s=confined_s,
+            result_s=result_s,
+            ended_s=ended_s,
+            was_waiting=self.was_waiting,
+        )
+
+
+def _not_made(error: cgroup.NotMade) -> dict[str, Any]:
+    """A control group that could not be had, as a stage would report it."""
+    return {
+        "guarantee": error.guarantee,
+        "stage": error.stage,
+        "cause": error.cause,
+        "errno": error.errno_name,
+    }
+
+
+_NOTHING = Capture(0, 0).captured()

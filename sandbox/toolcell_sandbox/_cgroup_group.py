@@ -53,9 +53,9 @@ class Group:
     """
 
     needs_adoption = False
-    """Whether `adopt` has to be awaited before the launcher makes its init."""
+    """Whether `adopt` has to be awaited before the init makes its worker."""
     needs_lingering = False
-    """Whether the launcher must stay until `sample` was called after the init's end."""
+    """Whether the init must stay until `sample` was called after the init's end."""
 
     def __init__(self, folders: tuple[Place, ...], files: Files = KERNEL) -> None:
         self._folders = folders
@@ -84,8 +84,8 @@ class Group:
         """
         return tuple(f"{folder.folder}/cgroup.procs" for folder in self._folders)
 
-    async def adopt(self, launcher_pid: int) -> None:
-        """Put the launcher into the group, where only a service manager can. Else nothing.
+    async def adopt(self, init_pid: int) -> None:
+        """Put the init into the group, where only a service manager can. Else nothing.
 
         Raises:
             NotMade: the manager refused, was silent, or does not hold what it was asked for.

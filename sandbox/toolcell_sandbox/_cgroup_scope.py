@@ -1,13 +1,13 @@
-"""A jail's group where only a service manager may make one: a scope around its launcher.
+"""A jail's group where only a service manager may make one: a scope around its init.
 
-    supervisor ── Popen ──► launcher, waiting
-        │ busctl StartTransientUnit(PIDs=[launcher])          limits are the manager's to write
+    zygote ── clone ──► init, waiting
+        │ busctl StartTransientUnit(PIDs=[init])          limits are the manager's to write
         ▼
-    service manager ──► makes the scope, moves the launcher ──► supervisor sees it, lets it go on
+    service manager ──► makes the scope, moves the init ──► supervisor sees it, lets it go on
 
-What the launcher starts is born in the scope, so nothing is ever moved but the launcher, and
+What the init starts is born in the scope, so nothing is ever moved but the init, and
 the host program stays where it is. A scope goes with its last process, and what it saw with it:
-so the launcher stays until that was read.
+so the init stays until that was read.
 """
 
 from __future__ import annotations
@@ -23,15 +23,13 @@ from ._cgroup_files import KERNEL, Files, Place, cause_of, number, own_paths
 from ._cgroup_group import Group, NotMade
 from ._cgroup_limits import CPU_SHARE, INIT_MEMORY_BYTES, INIT_PROCESSES
 
-LAUNCHER_MEMORY_BYTES = 16 << 20
-LAUNCHER_PROCESSES = 1
 ADOPT_S = 5.0
 _POLL_S = 0.002
 _HOLDS = {"memory": "memory.max", "pids": "pids.max", "cpu": "cpu.max"}
 
 
 class Scope(Group):
-    """A group that a service manager makes: `adopt` it, with the launcher that is to be in it."""
+    """A group that a service manager makes: `adopt` it, with the init that is to be in it."""
 
     needs_adoption = True
     needs_lingering = True
@@ -42,8 +40,8 @@ class Scope(Group):
         super().__init__((), files)
         self._bus = bus
         self._name = f"{names.new_name()}.scope"
-        size = memory_bytes + INIT_MEMORY_BYTES + LAUNCHER_MEMORY_BYTES
-        count = processes + INIT_PROCESSES + LAUNCHER_PROCESSES
+        size = memory_bytes + INIT_MEMORY_BYTES
+        count = processes + INIT_PROCESSES
         # systemd.resource-control(5); on the bus the quota is per second of wall time.
         self._properties = [
             *("MemoryMax", "t", str(size)),
@@ -54,27 +52,27 @@ class Scope(Group):
 
     @property
     def procs_files(self) -> tuple[str, ...]:
-        """None: the launcher is in it already, and all that it starts."""
+        """None: the init is in it already, and all that it starts."""
         return ()
 
-    async def adopt(self, launcher_pid: int) -> None:
-        """Have the manager make the scope, and wait until the launcher is in it.
+    async def adopt(self, init_pid: int) -> None:
+        """Have the manager make the scope, and wait until the init is in it.
 
-        Cancelled, it leaves a scope that ends with the launcher.
+        Cancelled, it leaves a scope that ends with the init.
 
         Raises:
             NotMade: the manager refused, was silent for `ADOPT_S`, or does not hold a limit.
         """
         with trio.move_on_after(ADOPT_S):
-            await self._ask(launcher_pid)
-            while (folder := self._folder(launcher_pid)) is None:  # noqa: ASYNC110 - a file tells
+            await self._ask(init_pid)
+            while (folder := self._folder(init_pid)) is None:  # noqa: ASYNC110 - a file tells
                 await trio.sleep(_POLL_S)
             self._take(folder)
             return
         raise NotMade("memory", f"the service manager made no scope within {ADOPT_S:g} s")
 
-    async def _ask(self, launcher_pid: int) -> None:
-        words = start_scope(self._bus, self._name, launcher_pid, self._properties)
+    async def _ask(self, init_pid: int) -> None:
+        words = start_scope(self._bus, self._name, init_pid, self._properties)
         try:
             done = await trio.run_process(
                 words,
@@ -90,9 +88,9 @@ class Scope(Group):
             said = done.stdout.decode("utf-8", "replace").strip()[:300]
             raise NotMade("memory", f"the service manager made no scope: {said}")
 
-    def _folder(self, launcher_pid: int) -> str | None:
-        """Where the launcher is, as soon as that is the scope."""
-        path = own_paths(self._files.read(f"{self._bus.proc}/{launcher_pid}/cgroup")).get("")
+    def _folder(self, init_pid: int) -> str | None:
+        """Where the init is, as soon as that is the scope."""
+        path = own_paths(self._files.read(f"{self._bus.proc}/{init_pid}/cgroup")).get("")
         if path is None or os.path.basename(path) != self._name:
             return None
         return self._bus.mount.folder(path)

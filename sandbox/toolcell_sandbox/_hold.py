@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import math
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 import trio
@@ -22,8 +23,9 @@ class Hold:
         self._held_s = 0.0
         # Set exactly while the whole tree is frozen by us.
         self._since_s: float | None = None
-        self._changed = trio.Event()
         self._is_over = False
+        self.on_change: Callable[[], None] | None = None
+        """Called when the tree is held, and when it goes on."""
 
     @property
     def held_s(self) -> float:
@@ -62,19 +64,10 @@ class Hold:
             self._held_s, self._since_s = self.held_s, None
             self._tell()
 
-    async def out_of_time(self, limit_s: float) -> None:
-        """Until the tree has run for `limit_s` from now on, by trio's clock."""
-        until_s = trio.current_time() + limit_s - self._held_s
-        while True:
-            left_s = until_s + self._held_s - trio.current_time()
-            if self._since_s is not None:
-                await self._changed.wait()
-            elif left_s <= 0:
-                return
-            else:
-                with trio.move_on_after(left_s):
-                    await self._changed.wait()
+    def deadline(self, since_s: float, limit_s: float) -> float:
+        """When a tree that runs since then has had `limit_s`, by trio's clock; never while held."""
+        return math.inf if self._since_s is not None else since_s + limit_s + self._held_s
 
     def _tell(self) -> None:
-        self._changed.set()
-        self._changed = trio.Event()
+        if self.on_change is not None:
+            self.on_change()

@@ -2,7 +2,7 @@
 
     found = cgroup.offered()                    once per process; sweeps after a crash
     with cgroup.make(found, memory_bytes=..., processes=...) as group:
-        ...                                     the launcher writes the init's pid to
+        ...                                     the zygote writes the init's pid to
                                                 each of group.procs_files
         group.sample()                          what it used, and what was refused
         await group.remove()

@@ -1,4 +1,4 @@
-"""What a jail without namespaces is told besides: folders of its own, and what it may read."""
+"""What a jail without namespaces has besides: folders of its own, and what it may read."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from contextlib import ExitStack
 from typing import Any
 
 from . import host
+from .plan import Plan
 from .spec import JailSpec
 
 _READ_FILES = (
@@ -29,57 +30,65 @@ class Contained(Exception):
         self.facts = {"guarantee": guarantee, "stage": "plan", "cause": cause, "errno": None}
 
 
-def configuration(told: Mapping[str, Any], spec: JailSpec, held: ExitStack) -> dict[str, Any]:
-    """The configuration `told`, for a jail whose root is the host's own.
+class Place:
+    """The folders of one jail whose root is the host's own, below a new one of the temporary one.
 
-    Makes the jail's folders below a new one of the temporary folder. Its init removes them,
-    also when the supervisor is gone by then; only where none was started, `held` does.
+    Its init removes them, also when the supervisor is gone by then; only where none was started,
+    `held` does. `own` is what the jail is told of them.
 
     Raises:
         Contained: something that must stay read-only lies in what the jail may write.
         OSError: the folders cannot be made.
     """
+
+    def __init__(self, plan: Plan, spec: JailSpec, held: ExitStack) -> None:
+        _check(plan, spec)
+        self.path = os.path.realpath(tempfile.mkdtemp(prefix="toolcell-"))
+        held.callback(_remove_unused, self.path)
+        self._home, self._temporary, self._work, self._script = (
+            os.path.join(self.path, name) for name in ("home", "tmp", "work", "command")
+        )
+        private = [self._home, self._temporary]
+        self._has_work = spec.workspace is None or spec.workspace_mode == "scratch"
+        if self._has_work:
+            private.append(self._work)
+        for path in private:
+            os.mkdir(path, 0o700)
+            # Later ones first, and nothing that a jail has put there.
+            held.callback(_remove_unused, path)
+        open(self._script, "wb").close()
+        held.callback(_remove_unused, self._script)
+        self.own: dict[str, Any] = {
+            "place": self.path,
+            "private": private,
+            "script": self._script,
+            "read_files": [*_READ_FILES, *plan.told["files"], self._script],
+            "limits": {**plan.told["limits"], "disk_bytes": None},
+            "other_processes": _processes_of(os.getuid()),
+            **({"workspace": self._work} if self._has_work else {}),
+        }
+
+    def adjust(self, work: dict[str, Any], spec: JailSpec, *, has_script: bool) -> None:
+        """Have a call's order name these folders in place of those of a private root."""
+        if self._has_work:
+            folder = os.path.relpath(work["cwd"], spec.workspace or "/tmp")
+            work["cwd"] = os.path.normpath(os.path.join(self._work, folder))
+        handler = work["handler"]
+        if has_script:
+            work["handler"] = {**handler, "argv": [*handler["argv"][:-1], self._script]}
+        work["env"] = _environment(spec.env, self._home, self._temporary)
+
+
+def _check(plan: Plan, spec: JailSpec) -> None:
     if spec.workspace is not None and spec.workspace_mode == "transaction":
         raise Contained("writes_transactional", "without namespaces nothing can be undone")
-    writable = [entry["path"] for entry in told["mounts"] if entry["writable"]]
-    for entry in told["mounts"]:
+    entries = plan.told["mounts"]
+    writable = [entry["path"] for entry in entries if entry["writable"]]
+    for entry in entries:
         for top in writable:
             if not entry["writable"] and entry["path"].startswith(f"{top}/"):
                 cause = f"{entry['path']} has to stay read-only, and lies in {top}"
                 raise Contained("fs_confined", cause)
-    place = os.path.realpath(tempfile.mkdtemp(prefix="toolcell-"))
-    held.callback(_remove_unused, place)
-    home, temporary, work = (os.path.join(place, name) for name in ("home", "tmp", "work"))
-    private = [home, temporary]
-    more: dict[str, Any] = {}
-    if spec.workspace is None or spec.workspace_mode == "scratch":
-        private.append(work)
-        more["workspace"] = work
-        folder = os.path.relpath(told["cwd"], told["workspace"])
-        more["cwd"] = os.path.normpath(os.path.join(work, folder))
-    for path in private:
-        os.mkdir(path, 0o700)
-        # Later ones first, and nothing that a jail has put there.
-        held.callback(_remove_unused, path)
-    handler = dict(told["handler"])
-    read_files = [*_READ_FILES, *told["files"]]
-    if handler.get("script") is not None:
-        script = os.path.join(place, "command")
-        handler["argv"] = [*handler["argv"][:-1], script]
-        open(script, "wb").close()
-        held.callback(_remove_unused, script)
-        read_files.append(script)
-    return {
-        **told,
-        **more,
-        "place": place,
-        "private": private,
-        "read_files": read_files,
-        "handler": handler,
-        "env": _environment(spec.env, home, temporary),
-        "limits": {**told["limits"], "disk_bytes": None},
-        "other_processes": _processes_of(os.getuid()),
-    }
 
 
 def _environment(env: Mapping[str, str], home: str, temporary: str) -> dict[str, str]:

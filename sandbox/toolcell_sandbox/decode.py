@@ -72,6 +72,13 @@ class FrameReader:
             self._kept_bytes += len(kept)
 
     @property
+    def is_whole(self) -> bool:
+        """Whether all of a frame has come, as far as its length tells."""
+        if len(self._header) < HEADER_BYTES:
+            return False
+        return self.seen_bytes - HEADER_BYTES >= int.from_bytes(self._header, "big")
+
+    @property
     def is_full(self) -> bool:
         """Whether it holds what should go to the spool before more comes."""
         spools = self._spool is not None and self._kept_bytes > SPOOL_BYTES

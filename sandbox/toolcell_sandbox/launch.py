@@ -1,337 +1,319 @@
-"""The launcher of one jail from the supervisor's side: its process, pipes and configuration."""
+"""A jail that was asked for: its links, its ids and control group; and a call that it is given."""
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
-import json
 import os
 import signal
 import socket
 import subprocess
-import sys
 import time
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
-from dataclasses import asdict
 from typing import Any
 
 import trio
 
-from . import contained, host, idpool
-from ._child import syscalls
-from ._child.mounts import SCRIPT
+from . import _zygotes, cgroup, contained, host, idpool
+from ._child import links
 from .cgroup import Group
 from .guarantees import Promise
 from .outcome import Upper
-from .spec import CommandHandler, Handler, JailSpec, Mount, PythonHandler
+from .plan import Plan, order_of
+from .spec import Handler, JailSpec, Limits, PythonHandler
 
 REMOVE = os.path.join(os.path.dirname(os.path.realpath(__file__)), "_child", "remove.py")
-BOOTSTRAP = os.path.join(os.path.dirname(os.path.realpath(__file__)), "_child", "bootstrap.py")
 PIPE_BYTES = 1 << 18
-NOTES_BYTES = 4096
-TOLD_BYTES = 1 << 16
 
 
-class Launch:
-    """A started launcher. Everything it holds is closed, and it is reaped, with `held`.
+class Jail:
+    """A jail from the supervisor's side. What it holds is let go of by `close`, its end or not.
 
-    `ends` are our non-blocking ends of its pipes: stdout, stderr, result and report to read,
-    liveness and, where it is fed or has to wait, stdin and gate to write.
-
-    Raises:
-        OSError: a pipe or the process could not be had; nothing is left of it.
-        LookupError: the host's root, and no ids are free for a jail.
-        contained.Contained: the spec cannot be had without namespaces.
+    `init` and `work` are our ends of its init's and its worker's links, which do not block.
     """
 
-    def __init__(
-        self,
-        handler: Handler,
-        spec: JailSpec,
-        agreed: Promise,
-        held: ExitStack,
-        *,
-        group: Group,
-        feeds: bool,
-    ) -> None:
-        self.ends: dict[str, int] = {}
-        self._fds: dict[str, int] = {}
-        self._reaped = False
-        self._place: str | None = None
-        self._layer: socket.socket | None = None
-        self.line: socket.socket | None = None
-        """Our end of the handler's channel, where it has one."""
-        with ExitStack() as theirs:
-            if _keeps(spec):
-                self._layer = self._link("layer", held, theirs)
-            if isinstance(handler, PythonHandler) and handler.channel:
-                self.line = self._link("channel", held, theirs)
-            fed = ["stdin"] * feeds + ["liveness"] + ["gate"] * group.needs_adoption
-            self._pipes(held, theirs, fed)
-            layered = "overlay" in agreed.layers
-            told = _configuration(handler, spec, self._fds, layered=layered) | {
-                "cgroups": group.procs_files,
-                "is_adopted": group.needs_adoption,
-                **_layers(agreed),
-            }
-            if agreed.way == "namespaces":
-                told |= _own_ids(agreed, held)
-            else:
-                told = contained.configuration(told, spec, held)
-                self._place = told["place"]
-            config = _held(theirs, os.memfd_create("config"))
-            with os.fdopen(os.dup(config), "wb") as file:
-                file.write(json.dumps(told).encode())
-            os.lseek(config, 0, os.SEEK_SET)
-            self._errors = _held(held, os.memfd_create("errors"))
-            # In this thread, which lives as long as the run: the kernel ties a parent-death
-            # signal to the thread that started the child (prctl(2)).
-            self._process = subprocess.Popen(
-                [host.EXECUTABLE, "-I", "-S", BOOTSTRAP, str(config)],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=self._errors,
-                pass_fds=(config, *self._fds.values()),
-                # Constant: it runs outside the jail, where a caller's LD_PRELOAD would be ours.
-                env=host.base_environment(),
-                cwd="/",
-                start_new_session=True,
-            )
-            held.callback(self._abandon)
-            self._pidfd = _held(held, os.pidfd_open(self._process.pid))
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.agreed = plan.agreed
+        self.group = Group(())
+        self.reports: dict[str, Mapping[str, Any]] = {}
+        self.pidfd: int | None = None
+        """Of the init: readable once it has ended, and the whole tree with it."""
+        self.pid: int | None = None
+        self.is_silent = False
+        """Whether nobody is left who could say anything of the jail: not its zygote either."""
+        self.upper: Upper | None = None
+        self.base: int | None = None
+        """The first of the host ids that the jail has, where it has any."""
+        self.place: contained.Place | None = None
+        self.held = ExitStack()
+        self._theirs: list[socket.socket] = []
+        self.init = self._link()
+        self.work = self._link()
 
-    def _link(self, name: str, held: ExitStack, theirs: ExitStack) -> socket.socket:
-        ours, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        held.callback(ours.close)
-        theirs.callback(other.close)
+    def _link(self) -> socket.socket:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.held.callback(self._close_link, ours)
+        self._theirs.append(theirs)
         ours.setblocking(False)
-        self._fds[name] = other.fileno()
         return ours
 
-    def take_upper(self) -> Upper | None:
-        """The layer that the jail's changes are in, whoever ended it; None where there was none.
+    @staticmethod
+    def _close_link(link: socket.socket) -> None:
+        if link.fileno() >= 0:
+            trio.lowlevel.notify_closing(link)
+        link.close()
 
-        Whoever takes it closes it.
+    async def ask(self, zygote: _zygotes.Zygote, spec: JailSpec) -> None:
+        """Have it made. Cancelled, or when it fails, `close` is still to be called.
+
+        Raises:
+            ZygoteGone: the zygote has ended.
+            NotMade, LookupError, contained.Contained, OSError: the jail cannot be had.
         """
-        if self._layer is None:
-            return None
-        try:
-            told, fd = syscalls.receive(self._layer, TOLD_BYTES)
-        except BlockingIOError:
-            return None  # It ended before its root was built.
-        if fd is None:
-            return None
-        found = json.loads(told)
-        owners = found["owners"]
-        return Upper(
-            fd=fd,
-            mounted_ns=(found["marker"][0], found["marker"][1]),
-            owner=tuple(owners["owner"]) if owners else None,
-            uids={int(host): disk for host, disk in owners.get("uids", {}).items()},
-            gids={int(host): disk for host, disk in owners.get("gids", {}).items()},
-        )
+        self.group = self.held.enter_context(limited(self.agreed, spec.limits))
+        own: dict[str, Any] = {
+            "base": None,
+            "cgroups": self.group.procs_files,
+            "is_adopted": self.group.needs_adoption,
+            "watches_segments": False,
+        }
+        if self.agreed.way == "namespaces":
+            self.base = idpool.lease(self.held)
+            own["base"] = self.base
+            # Without ids nobody in the jail can set a limit on segments, and without a cgroup
+            # nothing outside sees them: then its init looks.
+            own["watches_segments"] = not (
+                "cgroup_memory" in self.agreed.layers or self.base is not None
+            )
+        else:
+            self.place = contained.Place(self.plan, spec, self.held)
+            own |= self.place.own
+        await zygote.make(self.plan, own, [link.fileno() for link in self._theirs])
+        self._let_theirs_go()
 
-    def _pipes(self, held: ExitStack, theirs: ExitStack, fed: list[str]) -> None:
-        for name in ("stdout", "stderr", "result", "report"):
-            read, write = os.pipe2(os.O_CLOEXEC)
-            self.ends[name] = read
-            held.callback(self.close, name)
-            self._fds[name] = _held(theirs, write)
-            os.set_blocking(read, False)
-        for name in fed:
-            read, write = os.pipe2(os.O_CLOEXEC)
-            self._fds[name] = _held(theirs, read)
-            self.ends[name] = write
-            held.callback(self.close, name)
-            os.set_blocking(write, False)
-        if "stdin" not in fed:
-            self._fds["stdin"] = _held(theirs, os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
-        for name in ("stdout", "stderr"):
-            # Over the user's budget for pipe pages (pipe(7)) the default size works too.
-            with contextlib.suppress(OSError):
-                fcntl.fcntl(self.ends[name], fcntl.F_SETPIPE_SZ, PIPE_BYTES)
+    def _let_theirs_go(self) -> None:
+        while self._theirs:
+            self._theirs.pop().close()
 
-    def close(self, name: str) -> None:
-        """Close one of our ends; harmless when it is closed already."""
-        fd = self.ends.pop(name, None)
-        if fd is not None:
-            trio.lowlevel.notify_closing(fd)
-            os.close(fd)
+    async def started(self) -> None:
+        """Until it has said anything, be it that it cannot be.
 
-    def let_go(self) -> None:
-        """Make the launcher kill its init, and with it the tree.
-
-        By a byte as well as by the end of the pipe: a child that the host program has forked
-        meanwhile holds the pipe open too.
+        Raises:
+            ZygoteGone: nobody is left who could say anything.
         """
-        if "liveness" in self.ends:
-            with contextlib.suppress(OSError):
-                os.write(self.ends["liveness"], b"x")
-        self.close("liveness")
+        while not self.reports:
+            self.hear(self.init)
+            if self.is_silent and not self.reports:
+                raise _zygotes.ZygoteGone(0, "the zygote ended while it made a jail")
+            if not self.reports:
+                await trio.lowlevel.wait_readable(self.init)
+
+    async def ready(self) -> bool:
+        """Until it waits for its call; False where it never will."""
+        while not self.is_ready:
+            if self.is_over():
+                return False
+            await trio.lowlevel.wait_readable(self.work)
+            self.hear(self.work)
+            self.hear(self.init)
+        return True
 
     @property
-    def pid(self) -> int:
-        """The launcher's own."""
-        return self._process.pid
+    def is_ready(self) -> bool:
+        """Whether all that can be done ahead is done, and nothing of it failed."""
+        return "ready" in self.reports and "failed" not in self.reports
 
-    def go_on(self) -> None:
-        """Let a launcher that waits at the gate do what comes next."""
+    def is_over(self) -> bool:
+        """Whether it has ended, or will never run a call."""
+        self.hear(self.init)
+        return self.is_silent or bool(self.reports.keys() & {"failed", "ended", "done", "reaped"})
+
+    def hear(self, link: socket.socket) -> bool:
+        """Take what is there to be heard of it, without waiting; whether more may come."""
+        while True:
+            try:
+                message, files = links.receive(link)
+            except BlockingIOError:
+                return True
+            except ConnectionResetError:
+                message, files = None, []
+            if message is None:
+                if link is self.init:
+                    self.is_silent = True
+                return False
+            self._take(message, files)
+
+    def _take(self, message: dict[str, Any], files: list[int]) -> None:
+        event = message.pop("event")
+        if event == "started":
+            (self.pidfd,) = files
+            self.held.callback(os.close, self.pidfd)
+            self.pid = _pid_of(self.pidfd)
+        elif event == "layer":
+            owners, marker = message["owners"], message["marker"]
+            self.upper = Upper(
+                fd=files[0],
+                mounted_ns=(marker[0], marker[1]),
+                owner=tuple(owners["owner"]) if owners else None,
+                uids={int(host): disk for host, disk in owners.get("uids", {}).items()},
+                gids={int(host): disk for host, disk in owners.get("gids", {}).items()},
+            )
+        self.reports.setdefault(event, message)
+
+    def say(self, event: str, **facts: Any) -> None:
+        """Tell the init something; one that is gone hears nothing."""
         with contextlib.suppress(OSError):
-            os.write(self.ends["gate"], b"1")
+            links.send(self.init, links.pack({"event": event, **facts}))
 
-    async def wait(self) -> None:
-        """Until the launcher has ended, which it does only after the whole tree."""
-        await trio.lowlevel.wait_readable(self._pidfd)
+    def kill(self) -> None:
+        """End the init itself, and with it the tree; without namespaces its group first."""
+        self.kill_group()
+        if self.pidfd is not None:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
+
+    def kill_group(self) -> None:
+        """End the jail's process group, where it has no pid namespace."""
+        group = self.reports.get("grouped", {}).get("group")
+        if group is not None:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(int(group), signal.SIGKILL)
 
     def clear_up(self) -> None:
         """Have the jail's own folders removed, where its init did not live to do it.
 
         By a process that outlives this call: a jail can leave millions of files.
         """
-        if self._place is not None and os.path.lexists(self._place):
-            argv = [host.EXECUTABLE, "-I", "-S", REMOVE, self._place]
+        if self.place is not None and os.path.lexists(self.place.path):
+            argv = [host.EXECUTABLE, "-I", "-S", REMOVE, self.place.path]
             quiet = subprocess.DEVNULL
             environment = host.base_environment()
             subprocess.run(
                 argv, stdin=quiet, stdout=quiet, stderr=quiet, env=environment, cwd="/", check=False
             )
 
-    def kill(self, group: int | None) -> None:
-        """End the launcher itself; its init ends with it, unproven.
+    def take_upper(self) -> Upper | None:
+        """The layer that the jail's changes are in, whoever ended it; None where there was none.
 
-        Without namespaces it is the init, and its process group has to be ended first.
+        Whoever takes it closes it.
         """
-        self.kill_group(group)
-        self._process.kill()
+        upper, self.upper = self.upper, None
+        return upper
 
-    @staticmethod
-    def kill_group(group: int | None) -> None:
-        """End a jail's process group; None is no group."""
-        if group is not None:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(group, signal.SIGKILL)
-
-    def reap(self) -> None:
-        """Take the ended launcher out of the process table."""
-        self._process.wait()
-        self._reaped = True
-
-    def notes(self) -> str:
-        """What our own code said on its standard error: nothing, unless it is broken."""
-        return os.pread(self._errors, NOTES_BYTES, 0).decode("utf-8", "replace").strip()
-
-    def _abandon(self) -> None:
-        """After a defect of ours only: whoever supervises has reaped it."""
-        if not self._reaped:
-            self.let_go()
-            self.kill(None)
-            self.reap()
+    def close(self) -> None:
+        """Let go of all of it; a jail that still waits ends by that."""
+        self._let_theirs_go()
+        if self.upper is not None:
+            self.upper.close()
+        self.held.close()
 
 
-def _held(stack: ExitStack, fd: int) -> int:
-    """The same descriptor, closed with `stack`."""
-    stack.callback(os.close, fd)
-    return fd
+def limited(agreed: Promise, limits: Limits) -> Group:
+    """The control group that a promise rests on; one that limits nothing where it does not."""
+    rests = any(layer.startswith("cgroup_") for layer in agreed.layers)
+    offer = cgroup.offered() if rests else cgroup.CgroupOffer()
+    return cgroup.make(offer, memory_bytes=limits.memory_bytes, processes=limits.processes)
 
 
-def _layers(agreed: Promise) -> dict[str, Any]:
-    """What to build: a jail is made of what was promised, and of nothing less."""
-    return {
-        "way": agreed.way,
-        "layers": sorted(agreed.layers),
-        "landlock_abi": agreed.landlock_abi,
-        "filter": agreed.filter,
-    }
+class Streams:
+    """The pipes of one call. `ends` are ours: stdout, stderr and result to read, stdin to write.
 
-
-def _own_ids(agreed: Promise, held: ExitStack) -> dict[str, Any]:
-    """The host ids that the jail has until `held` is closed, and what follows from having none."""
-    base = idpool.lease(held)
-    # Without ids nobody in the jail can set a limit on segments, and without a cgroup nothing
-    # outside sees them: then its init looks.
-    is_bounded = "cgroup_memory" in agreed.layers or base is not None
-    return {"ids": {"base": base}, "watches_segments": not is_bounded}
-
-
-def _keeps(spec: JailSpec) -> bool:
-    """Whether the workspace's changes go into a layer that outlives the jail."""
-    return spec.workspace is not None and spec.workspace_mode == "transaction"
-
-
-def _configuration(
-    handler: Handler, spec: JailSpec, fds: dict[str, int], *, layered: bool
-) -> dict[str, Any]:
-    """All that a jail is told, by a memfd: nothing of it is in a command line.
-
-    Unless `layered` can be had, what would be is shown as it is, read-only.
+    None of ours blocks. All of them are closed by `close`, or one by one.
     """
-    mounts: dict[str, dict[str, Any]] = {}
-    for mount in _mounts(spec):
-        mounts[mount.path] = {
-            **asdict(mount),
-            "layered": mount.layered and layered,
-            "keeps": False,
-            "masks": list(spec.masks.get(mount.path, ())),
-        }
-    if spec.workspace in mounts:
-        mounts[spec.workspace]["identity"] = spec.workspace_identity
-        mounts[spec.workspace]["keeps"] = _keeps(spec)
-    told: dict[str, Any]
-    if isinstance(handler, CommandHandler):
-        words = [] if handler.script is None else [SCRIPT]
-        told = {
-            "kind": "command",
-            "argv": [*handler.argv, *words],
-            "script": handler.script,
-        }
-    else:
-        told = {"kind": "python", **asdict(handler)}
-    return {
-        "supervisor_pid": os.getpid(),
-        "begun_ns": time.time_ns(),
-        "fds": fds,
-        "system": host.SYSTEM_FOLDERS,
-        "mounts": list(mounts.values()),
-        "private": [*host.PRIVATE_FOLDERS, *_scratch_workspace(spec)],
-        "files": host.network_files() if spec.network.kind == "host" else {},
-        "network": spec.network.kind,
-        "workspace": spec.workspace or "/tmp",
-        "cwd": spec.cwd or spec.workspace or "/tmp",
-        "env": dict(spec.env),
-        "limits": asdict(spec.limits),
-        "handler": told,
-        "python": [host.executable_inside(), *map(os.path.realpath, (sys.prefix, sys.exec_prefix))],
-    }
+
+    def __init__(self, handler: Handler, *, feeds: bool) -> None:
+        self.ends: dict[str, int] = {}
+        self.theirs: dict[str, int] = {}
+        self.line: socket.socket | None = None
+        """Our end of the handler's channel, where it has one."""
+        self._line: socket.socket | None = None
+        try:
+            self._open(feeds=feeds)
+            if isinstance(handler, PythonHandler) and handler.channel:
+                self.line, self._line = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+                self.line.setblocking(False)
+                self.theirs["channel"] = self._line.fileno()
+        except BaseException:
+            self.close()
+            raise
+
+    def _open(self, *, feeds: bool) -> None:
+        if feeds:
+            self.theirs["stdin"], self.ends["stdin"] = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+            os.set_blocking(self.theirs["stdin"], True)
+        else:
+            self.theirs["stdin"] = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+        for name in ("stdout", "stderr", "result"):
+            self.ends[name], self.theirs[name] = os.pipe2(os.O_CLOEXEC)
+            os.set_blocking(self.ends[name], False)
+        for name in ("stdout", "stderr"):
+            # Over the user's budget for pipe pages (pipe(7)) the default size works too.
+            with contextlib.suppress(OSError):
+                fcntl.fcntl(self.ends[name], fcntl.F_SETPIPE_SZ, PIPE_BYTES)
+
+    def give(self, base: int | None) -> None:
+        """Let the worker with these ids open its /dev/stdout again by name."""
+        if base is not None:
+            for name in ("stdin", "stdout", "stderr"):
+                if name != "stdin" or "stdin" in self.ends:
+                    os.fchown(self.theirs[name], base + 1, base + 1)
+
+    def let_theirs_go(self) -> None:
+        """Close what only the worker should hold."""
+        if self._line is not None:
+            self._line.close()
+            self._line = None
+            self.theirs.pop("channel", None)
+        while self.theirs:
+            os.close(self.theirs.popitem()[1])
+
+    def close_end(self, name: str) -> None:
+        """Close one of our ends; harmless when it is closed already."""
+        fd = self.ends.pop(name, None)
+        if fd is not None:
+            trio.lowlevel.notify_closing(fd)
+            os.close(fd)
+
+    def close(self) -> None:
+        """Close all of them."""
+        self.let_theirs_go()
+        for name in list(self.ends):
+            self.close_end(name)
+        if self.line is not None:
+            self.line.close()
 
 
-def _scratch_workspace(spec: JailSpec) -> list[str]:
-    """The workspace, where the jail has an empty one of its own in its place."""
-    is_scratch = spec.workspace is not None and spec.workspace_mode == "scratch"
-    return [spec.workspace] if is_scratch and spec.workspace is not None else []
+def begin(jail: Jail, handler: Handler, spec: JailSpec, streams: Streams) -> None:
+    """Give a jail its call.
 
-
-def _mounts(spec: JailSpec) -> list[Mount]:
-    """What the jail sees of the host beyond the system folders; read-only wins over writable.
-
-    What is read-only inside a writable workspace has each of its parents pinned as a mount of
-    its own: a mount cannot be renamed away (rename(2), EBUSY), and its parent could be.
+    Raises:
+        OSError: the jail is gone.
     """
-    found = {mount.path: mount for mount in host.interpreter_mounts()}
-    for mount in spec.mounts:
-        if mount.path not in found or not mount.writable:
-            found[mount.path] = mount
-    top = spec.workspace
-    if top is not None:
-        if top in found:
-            raise ValueError(f"the workspace {top!r} is a folder that has to stay read-only")
-        fixed = [mount.path for mount in found.values() if not mount.writable]
-        writable = spec.workspace_mode == "direct"
-        if spec.workspace_mode != "scratch":
-            found[top] = Mount(path=top, writable=writable, owned=True, layered=not writable)
-        for path in fixed if writable else ():
-            parent = os.path.dirname(path)
-            while parent.startswith(f"{top}/"):
-                if not any(f"{parent}/".startswith(f"{other}/") for other in fixed):
-                    found[parent] = Mount(path=parent, writable=True, owned=True)
-                parent = os.path.dirname(parent)
-    return list(found.values())
+    work, call = order_of(handler, spec)
+    if jail.place is not None:
+        jail.place.adjust(work, spec, has_script=call["script"] is not None)
+    streams.give(jail.base)
+    files = dict(streams.theirs)
+    text = links.pack({**work, "files": list(files)})
+    with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+        links.send(jail.work, text, list(files.values()))
+    streams.let_theirs_go()
+    jail.say(**call, begun_ns=time.time_ns())
+
+
+def _pid_of(pidfd: int) -> int | None:
+    """The process's number as this one sees it (proc_pid_fdinfo(5))."""
+    for line in _lines(f"/proc/self/fdinfo/{pidfd}"):
+        if line.startswith("Pid:"):
+            return int(line.split()[1])
+    return None
+
+
+def _lines(path: str) -> Iterator[str]:
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        yield from os.read(fd, 4096).decode().splitlines()
+    finally:
+        os.close(fd)

@@ -58,6 +58,21 @@ class Usage:
         }
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timing:
+    """When a call came how far, in seconds since it was made; None for what it never reached.
+
+    `confined_s`: its process had given up all that it must not have. `result_s`: the whole result
+    was read. `ended_s`: the process tree was proven empty. `was_waiting` tells whether its jail
+    had been made ahead.
+    """
+
+    confined_s: float | None = None
+    result_s: float | None = None
+    ended_s: float | None = None
+    was_waiting: bool = False
+
+
 @dataclass(slots=True, kw_only=True)
 class Upper:
     """The layer that a jail wrote its workspace's changes into: a descriptor of its folder.
@@ -100,6 +115,7 @@ class JailOutcome:
     stderr: Captured
     usage: Usage
     receipt: Receipt
+    timing: Timing = field(default_factory=Timing)
     unconfirmed: Any = None
     channel: ChannelUse | None = None
     """What came over the handler's channel, where it had one."""

@@ -20,25 +20,38 @@ from toolcell_sandbox import (
     PythonHandler,
     run_in_jail,
 )
+from toolcell_sandbox import _zygotes
 from toolcell_sandbox.host import base_environment
 
 
+from .both_ways import jails, pytest_generate_tests  # noqa: F401  # what pytest looks for here
+
+
 def pids_below(root: int) -> set[int]:
-    """Every process that descends from `root`, zombies too."""
-    parents = {}
+    """Every process that descends from `root`, zombies too.
+
+    But for this process's own zygotes, which stay for the calls to come, and for an init that has
+    ended and that its zygote has not yet taken out of the table.
+    """
+    parents, zombies = {}, set()
     for name in os.listdir("/proc"):
         if name.isdigit():
             try:
                 text = Path(f"/proc/{name}/stat").read_text()
             except OSError:
                 continue
-            parents[int(name)] = int(text.rpartition(")")[2].split()[1])
+            state, parent = text.rpartition(")")[2].split()[:2]
+            parents[int(name)] = int(parent)
+            if state == "Z":
+                zombies.add(int(name))
     below = {root}
     while True:
         more = {pid for pid, parent in parents.items() if parent in below} - below
         if not more:
-            return below - {root}
+            break
         below |= more
+    stay = _zygotes.pids()
+    return below - {root} - stay - {pid for pid in zombies if parents[pid] in stay}
 
 
 @dataclass(frozen=True)
@@ -59,17 +72,21 @@ class Ledger:
             except OSError:
                 continue
         # trio keeps idle worker threads for ten seconds, for whoever comes next.
-        own = {t.name for t in threading.enumerate() if not t.name.startswith("Trio thread")}
+        kept = ("Trio thread", "toolcell zygotes")
+        own = {t.name for t in threading.enumerate() if not t.name.startswith(kept)}
         mounts = frozenset(
             " ".join(line.split()[:5])
             for line in Path("/proc/self/mountinfo").read_text().splitlines()
         )
-        return cls(frozenset(names), frozenset(pids_below(os.getpid())), frozenset(own), mounts)
+        processes = frozenset(pids_below(os.getpid()))
+        return cls(frozenset(names), processes, frozenset(own), mounts)
 
 
 @pytest.fixture
 def ledger() -> Iterator[None]:
     """Fails a test that leaves a descriptor, a process, a thread or a mount."""
+    for way in ("namespaces", "process_group"):
+        _zygotes.zygote(way)
     before = Ledger.now()
     yield
     after = Ledger.now()

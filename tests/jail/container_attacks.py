@@ -322,8 +322,23 @@ def victim() -> Iterator[int]:
 
 
 def others() -> list[int]:
-    """Every process in here but the first and this one; the dead that nobody reaped too."""
-    return [p for p in map(int, filter(str.isdigit, os.listdir("/proc"))) if p not in (1, _OWN)]
+    """Every process in here but the first, this one, and its zygotes; the dead too.
+
+    But for inits that have ended and that their zygote has not yet taken out of the table.
+    """
+    from toolcell_sandbox import _zygotes
+
+    stay = _zygotes.pids()
+    pids = map(int, filter(str.isdigit, os.listdir("/proc")))
+    return [p for p in pids if p not in {1, _OWN, *stay} and not _awaits(p, stay)]
+
+
+def _awaits(pid: int, reapers: frozenset[int]) -> bool:
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return True
+    return fields[0] == "Z" and int(fields[1]) in reapers
 
 
 _OWN = os.getpid()
@@ -485,6 +500,8 @@ def scenario_init(workspace: str) -> Any:
     """The jail's own init is killed from outside, such as by the kernel for want of memory."""
     import trio
 
+    from toolcell_sandbox import _zygotes
+
     found: dict[str, Any] = {}
     up = trio.Path(workspace, "up")
 
@@ -492,7 +509,7 @@ def scenario_init(workspace: str) -> Any:
         while not await up.exists():
             await trio.sleep(0.005)
         found["alive"] = len(others())
-        (init,) = [pid for pid in others() if _parent(pid) == os.getpid()]
+        (init,) = [pid for pid in others() if _parent(pid) in _zygotes.pids()]
         os.kill(init, signal.SIGKILL)
 
     async def main() -> None:

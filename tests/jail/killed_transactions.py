@@ -171,7 +171,7 @@ def processes() -> dict[int, tuple[int, int, str]]:
 
 
 def descendants(pid: int) -> list[set[Process]]:
-    """All below a process, by depth: its launchers, their inits, those workers, and the rest."""
+    """All below a process, by depth: its zygotes, their inits, those workers, and the rest."""
     everything = processes()
     levels: list[set[Process]] = []
     pids = {pid}
@@ -257,6 +257,7 @@ class Round:
             approver=unsafe_approve_all,
             review=self.review,
             env={"MARK": self.mark},
+            warm_jails=0,
         ) as box:
             os.write(told, b"begun\n")
             result = await box.call("shell", {"command": SCRIPT})
@@ -417,7 +418,7 @@ class Learned:
         began = one.start()
         one.until(lambda: len(descendants(one.pid)) > 1)
         tree = time.monotonic()
-        one.until(lambda: not descendants(one.pid))
+        one.until(lambda: len(descendants(one.pid)) < 2)
         self.jail_s = min(self.jail_s, time.monotonic() - tree)
         times = {}
         for record in RECORDS:
@@ -485,7 +486,7 @@ def killed(folder: Path, number: int, chance: random.Random, learned: Learned) -
 
 
 def _kill_inside(one: Round, chance: random.Random, learned: Learned, known: set[Process]) -> str:
-    """SIGKILL to the launcher, the init or the worker of its jail, at a random moment of the run.
+    """SIGKILL to the zygote, the init or the worker of its jail, at a random moment of the run.
 
     None of what the worker starts: a command that dies there is for the script to answer.
     """
@@ -499,7 +500,7 @@ def _kill_inside(one: Round, chance: random.Random, learned: Learned, known: set
     pid, _ = chance.choice(sorted(levels[depth]))
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, signal.SIGKILL)
-    return ("launcher", "init", "worker")[depth]
+    return ("zygote", "init", "worker")[depth]
 
 
 def _fell(told: dict[str, Any]) -> str:

@@ -71,7 +71,7 @@ def confine(job: dict[str, Any], *, listener: bool = False) -> int | None:
     syscalls.prctl(syscalls.PR_SET_NO_NEW_PRIVS, 1)
     kill = seccomp.USER_NOTIF if listener else seccomp.KILL_PROCESS
     code = seccomp.program(MACHINE, way=job["way"], network=job["network"], kill=kill)
-    return seccomp.install(code, listener=listener)
+    return seccomp.install(seccomp.assemble(code), listener=listener)
 
 
 def forked(act: Callable[[], Any]) -> Any:
@@ -229,7 +229,7 @@ def process_of(thread: int) -> int:
 
 def allow_all() -> None:
     """A handler's own filter, the loosest there is."""
-    seccomp.install([(0x06, 0, 0, syscall_table.ALLOW)], listener=False)
+    seccomp.install(seccomp.assemble([(0x06, 0, 0, syscall_table.ALLOW)]), listener=False)
 
 
 def interrupted(job: dict[str, Any]) -> Any:
@@ -311,15 +311,13 @@ def own_fences(job: dict[str, Any]) -> dict[str, Any]:
         loosened = call("personality", 0x40000)
         getppid = number_of("getppid")
         refused = syscall_table.refuse(errno.EPROTO)
-        seccomp.install(
-            [
-                (0x20, 0, 0, 0),
-                (0x15, 0, 1, getppid),
-                (0x06, 0, 0, refused),
-                (0x06, 0, 0, syscall_table.ALLOW),
-            ],
-            listener=False,
-        )
+        tighter = [
+            (0x20, 0, 0, 0),
+            (0x15, 0, 1, getppid),
+            (0x06, 0, 0, refused),
+            (0x06, 0, 0, syscall_table.ALLOW),
+        ]
+        seccomp.install(seccomp.assemble(tighter), listener=False)
         landlock = call("landlock_create_ruleset", 0, 0, 1)
         return {
             "before": before,

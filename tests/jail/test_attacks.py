@@ -143,12 +143,12 @@ def read_bytes(path: str) -> bytes:
 
 
 async def test_a_forked_child_of_the_host_program_does_not_hold_a_kill_back(jail):
-    """It inherits our end of the liveness pipe: closing ours would then mean nothing."""
+    """It inherits our end of the jail's link: closing ours would then mean nothing."""
     wait, hold = os.pipe()
     children = []
 
     async def fork_later() -> None:
-        while len(pids_below(os.getpid())) < 3:
+        while len(pids_below(os.getpid())) < 2:
             await trio.sleep(0.01)
         pid = os.fork()
         if pid == 0:

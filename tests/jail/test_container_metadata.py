@@ -36,6 +36,7 @@ from toolcell_sandbox import (
     PythonHandler,
     run_in_jail,
 )
+from toolcell_sandbox import _zygotes
 from toolcell_sandbox._child import syscall_table
 from toolcell_sandbox.host import base_environment
 
@@ -341,12 +342,12 @@ async def appears(path: Path) -> None:
 
 
 def the_init() -> int:
-    """The one launcher below this process; without namespaces it is the init."""
+    """The one init below this process's zygotes."""
     found = [
         pid
         for pid in pids_below(os.getpid())
         if b"bootstrap.py" in Path(f"/proc/{pid}/cmdline").read_bytes()
-        and parent_of(pid) == os.getpid()
+        and parent_of(pid) in _zygotes.pids()
     ]
     (pid,) = found
     return pid

@@ -332,7 +332,7 @@ def test_a_call_that_is_taken_back_is_gone_and_recorded_when_that_returns(
     hanging = Hanging()
 
     async def main() -> None:
-        async with driver.open(**options(place)) as box:
+        async with driver.open(**options(place, warm_jails=0)) as box:
             seen = driver.callback(hanging.seen)
             work = functools.partial(box.call, *hanging.given, sink=seen)
             said = await driver.taken_back(box, work, hanging.started)
@@ -471,7 +471,7 @@ def test_a_stream_gives_every_event_and_leaving_it_early_ends_the_call(
     hanging = Hanging()
 
     async def main() -> None:
-        async with driver.open(**options(place)) as box:
+        async with driver.open(**options(place, warm_jails=0)) as box:
             seen = await driver.events(
                 box, "shell", {"command": "for n in 1 2 3; do echo $n; done"}
             )

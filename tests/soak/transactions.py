@@ -26,7 +26,7 @@ GROWTH_BYTES_MAX: Final = 200 << 20
 PHASES: Final = {
     "fell": ("before", "undone", "finished", "after"),
     "stage": ("none", "planned", "committing", "applied"),
-    "victim": ("supervisor", "launcher", "init", "worker"),
+    "victim": ("supervisor", "zygote", "init", "worker"),
     "way": ("doctor", "executor"),
 }
 

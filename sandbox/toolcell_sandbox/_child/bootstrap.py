@@ -1,24 +1,25 @@
-"""The first code in a jail's process: `python -I -S bootstrap.py FD`, FD a memfd of JSON."""
+"""The first code of a zygote: `python -I -S bootstrap.py FD`, FD its end of the control link."""
 
 import sys
 
 
 def main() -> None:
-    """Read the configuration and hand over to the launcher."""
-    import json
+    """Hear who to be, and hand over to the zygote."""
+    import _socket
     import os
 
     root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     # Last, and only until our own modules are loaded: nothing there may shadow the library's.
     sys.path.append(root)
-    from toolcell_sandbox._child import launcher
+    from toolcell_sandbox._child import links, zygote
 
     sys.path.remove(root)
     sys.dont_write_bytecode = True
-    with os.fdopen(int(sys.argv[1]), "rb") as file:
-        config = json.load(file)
+    control = _socket.socket(fileno=int(sys.argv[1]))
     sys.argv = [""]
-    launcher.run(config)
+    told, _ = links.receive(control)
+    if told is not None:
+        zygote.run(control, told)
     os._exit(0)
 
 

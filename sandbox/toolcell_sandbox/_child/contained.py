@@ -1,9 +1,9 @@
 """A jail without namespaces, for hosts that refuse them: isolation level `container`.
 
-       supervisor ── Popen ──► init ── fork ──► worker (leader of a process group of its own)
-           │ liveness pipe ─────┘                  Landlock, seccomp; no setsid, no setpgid
+       zygote ── fork ──► init ── fork ──► worker (leader of a process group of its own)
+       supervisor ── link ──┘                Landlock, seccomp; no setsid, no setpgid
 
-The launcher itself is the init: outside the group, the subreaper of all that is in it, and not
+The init is outside the group, the subreaper of all that is in it, and not
 dumpable. Nothing leaves the group, since the filter answers setsid and setpgid without doing
 them; so one `kill(-pgid)` reaches every process, and no fork outruns it: a process with a signal
 pending makes none. The leader stays unreaped until then, which keeps its number from being
@@ -25,17 +25,34 @@ from .state import State
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from typing import Any, NoReturn
 
 
 REMOVE_S = 0.3
 """How long a call waits for the removal of what it left behind."""
 
 
-def run(config: dict[str, Any], report: Report) -> None:
-    """One jail, from fork to the last reap. Everything that goes wrong is in the report."""
+def main(config: dict[str, Any], init: Report, work: Report) -> NoReturn:
+    """One jail, from fork to the last reap. Never returns and never raises."""
+    try:
+        _run(config, init, work)
+    except StageFailed as error:
+        init.send("failed", **error.facts)
+    except BaseException as error:
+        init.send("init_broke", cause=f"{type(error).__name__}: {error}"[:500])
+    finally:
+        os._exit(0)
+
+
+def _run(config: dict[str, Any], init: Report, work: Report) -> None:
     try:
         with stage("tree_killed", "init"):
+            own = os.pidfd_open(os.getpid())
+            init.send("started", own)
+            os.close(own)
+            if config["is_adopted"]:
+                # Until it is in the scope that it was promised, nothing may be started in it.
+                reaper.wait_for(init.link, "go")
             syscalls.prctl(syscalls.PR_SET_CHILD_SUBREAPER, 1)
             syscalls.prctl(syscalls.PR_SET_DUMPABLE, 0)
             # What it does in a worker's place, the worker could do: it has no more to give.
@@ -44,9 +61,8 @@ def run(config: dict[str, Any], report: Report) -> None:
         if config["landlock_abi"]:
             with stage("fs_confined", "init"):
                 _look_at_nobody_else(config["landlock_abi"])
-        _write_script(config)
         config["reach"] = _reach(config)
-        _jail(config, report)
+        _jail(config, init, work)
     finally:
         _remove(config["place"])
 
@@ -77,14 +93,9 @@ def _look_at_nobody_else(version: int) -> None:
     process too, as is a signal to them (landlock(7), "Ptrace restrictions", "IPC scoping").
     """
     syscalls.prctl(syscalls.PR_SET_NO_NEW_PRIVS, 1)
-    landlock.restrict([("/", landlock.WRITE)], version, connect=True)
-
-
-def _write_script(config: dict[str, Any]) -> None:
-    script = config["handler"].get("script")
-    if script is not None:
-        with stage("fs_confined", "script"), open(config["handler"]["argv"][-1], "wb") as file:
-            file.write(os.fsencode(script))
+    rules = landlock.Ruleset(version, connect=True)
+    rules.grant([("/", landlock.WRITE)])
+    rules.restrict()
 
 
 def _reach(config: dict[str, Any]) -> list[tuple[int, int]]:
@@ -112,7 +123,7 @@ def _reach(config: dict[str, Any]) -> list[tuple[int, int]]:
     return rules
 
 
-def _jail(config: dict[str, Any], report: Report) -> None:
+def _jail(config: dict[str, Any], init: Report, work: Report) -> None:
     state = State()
     wakeup = reaper.wake_on_children()
     ours, theirs = _socket.socketpair(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
@@ -123,11 +134,13 @@ def _jail(config: dict[str, Any], report: Report) -> None:
         os.close(go)
         if os.read(ready, 1) != b"1":
             os._exit(0)
-        _become_leader(report)
+        _become_leader(work)
         ours.close()
-        worker.main(config, report, state, theirs, ranged=False)
+        init.link.close()
+        worker.main(config, work, state, theirs, ranged=False)
     theirs.close()
-    group = _Group(leader, config, report, state, ours, wakeup)
+    work.link.close()
+    group = _Group(leader, config, init, state, ours, wakeup)
     try:
         with stage("tree_killed", "group"):
             os.setpgid(leader, leader)
@@ -135,13 +148,14 @@ def _jail(config: dict[str, Any], report: Report) -> None:
                 # As in a jail of this very kind, whose filter answers so without doing it.
                 raise OSError(errno.EPERM, "this process may not make process groups")
         enter_cgroups(leader, config["cgroups"])
-        report.send("started", init_pid=os.getpid(), group=leader)
+        init.send("grouped", group=leader)
         os.write(go, b"1")
-        worker.let_go(config["fds"])
         group.run()
     finally:
         os.close(go)
         group.end_all()
+        if config["is_adopted"]:
+            reaper.wait_for(init.link, "go")
 
 
 def _become_leader(report: Report) -> None:
@@ -157,8 +171,13 @@ def _become_leader(report: Report) -> None:
 class _Group(reaper.Reaper):
     """A reaper that leaves its leader unreaped until the whole group has been killed."""
 
-    LIFELINES = ("liveness",)
     _is_over = False
+
+    def begin(self, call: dict[str, Any]) -> None:
+        if call["script"] is not None:
+            with stage("fs_confined", "script"), open(self._config["script"], "wb") as file:
+                file.write(os.fsencode(call["script"]))
+        super().begin(call)
 
     def answer(self, blocked: seccomp.Blocked) -> bool:
         assert self.listener is not None
@@ -192,13 +211,7 @@ class _Group(reaper.Reaper):
                 leader = status, cpu_s
         if leader is not None and ended_by_itself:
             self.tell(*leader)
-        used = os.times()
-        self._report.send(
-            "done",
-            status=0,
-            cpu_s=used.children_user + used.children_system,
-            peak_memory_bytes=self._peak_kib * 1024,
-        )
+        self.report.send("emptied", cpu_s=self._cpu_s, peak_memory_bytes=self._peak_kib * 1024)
 
     def _has_ended(self) -> bool:
         with contextlib.suppress(ChildProcessError):
@@ -211,5 +224,5 @@ class _Group(reaper.Reaper):
             ended, status, used = os.wait4(pid, 0)
         except ChildProcessError:
             return None
-        self._peak_kib = max(self._peak_kib, used.ru_maxrss)
+        self._count(used)
         return ended, status, used.ru_utime + used.ru_stime

@@ -15,16 +15,16 @@ HEADER = struct.Struct("!Q")
 
 def send(fd: int, message: dict[str, Any]) -> None:
     """Write one whole frame. The receiver caps it; here it is only well-formed."""
-    body = _text(message, ascii_only=False)
+    body = text(message)
     view = memoryview(HEADER.pack(len(body)) + body)
     while view:
         view = view[os.write(fd, view) :]
 
 
-def _text(message: dict[str, Any], *, ascii_only: bool) -> bytes:
+def text(message: dict[str, Any], *, ascii_only: bool = False) -> bytes:
     """As UTF-8, so that the cap counts what was said; escaped where a half character is in it."""
-    text = json.dumps(message, allow_nan=False, ensure_ascii=ascii_only, separators=(",", ":"))
+    said = json.dumps(message, allow_nan=False, ensure_ascii=ascii_only, separators=(",", ":"))
     try:
-        return text.encode()
+        return said.encode()
     except UnicodeEncodeError:
-        return _text(message, ascii_only=True)
+        return text(message, ascii_only=True)

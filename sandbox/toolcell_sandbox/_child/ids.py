@@ -93,6 +93,24 @@ def write_maps(pid: int, uid_map: str, gid_map: str, *, ranged: bool) -> None:
     _write(f"/proc/{pid}/gid_map", gid_map)
 
 
+def map_self(uid: int = WORKER_ID, gid: int = WORKER_ID) -> None:
+    """Give this process's new user namespace its one id, from inside (user_namespaces(7)).
+
+    It stands for who this process was when `remember` was called.
+    """
+    _write("/proc/self/setgroups", "deny")
+    _write("/proc/self/uid_map", f"{uid} {_remembered[0]} 1\n")
+    _write("/proc/self/gid_map", f"{gid} {_remembered[1]} 1\n")
+
+
+def remember() -> None:
+    """Note who this process is: in a new user namespace everybody is nobody at first."""
+    _remembered[:] = [os.geteuid(), os.getegid()]
+
+
+_remembered = [-1, -1]
+
+
 def _write(path: str, text: str) -> None:
     fd = os.open(path, os.O_WRONLY)
     try:

@@ -12,7 +12,7 @@ import os
 import signal
 import time
 
-from . import mounts, reaper, syscalls, worker
+from . import ids, mounts, reaper, syscalls, worker
 from .report import Report, StageFailed, stage
 from .state import State
 
@@ -24,15 +24,20 @@ if TYPE_CHECKING:
 def main(
     config: dict[str, Any],
     trees: list[mounts.Tree] | None,
-    report: Report,
+    init: Report,
+    work: Report,
     *,
     ranged: bool,
 ) -> NoReturn:
-    """Run the jail from the inside. Never returns and never raises."""
+    """Run the jail from the inside. Never returns and never raises.
+
+    `init` and `work` are this process's link to the supervisor and the worker's.
+    """
     try:
         _become(ranged=ranged)
+        _introduce(config, init)
         opened = mounts.open_trees(config, None) if trees is None else trees
-        _hand_over(config, mounts.build(config, opened))
+        root = mounts.build(config, opened)
         _own_names(config)
         state = State()
         wakeup = reaper.wake_on_children()
@@ -41,55 +46,117 @@ def main(
             pid = os.fork()
         if pid == 0:
             ours.close()
-            worker.main(config, report, state, theirs, ranged=ranged)
+            init.link.close()
+            worker.main(config, work, state, theirs, ranged=ranged)
         theirs.close()
-        worker.let_go(config["fds"])
-        try:
-            reaper.Reaper(pid, config, report, state, ours, wakeup).run()
-        except Exception as error:
-            # A worker of the same uid can lower our limits; one with its own cannot.
-            event = "init_broke" if ranged else "init_lost"
-            report.send(event, cause=f"{type(error).__name__}: {error}"[:500])
+        work.link.close()
+        _serve(_Jail(pid, config, init, state, ours, wakeup, root), ranged=ranged)
     except StageFailed as error:
-        report.send("failed", **error.facts)
+        init.send("failed", **error.facts)
     except BaseException as error:
-        report.send("init_broke", cause=f"{type(error).__name__}: {error}"[:500])
+        init.send("init_broke", cause=f"{type(error).__name__}: {error}"[:500])
     finally:
         os._exit(0)
 
 
-def _hand_over(config: dict[str, Any], upper: tuple[int, dict[str, Any]] | None) -> None:
-    """Give the supervisor the layer that takes the workspace's changes, before anybody writes.
+def _serve(jail: _Jail, *, ranged: bool) -> None:
+    try:
+        jail.run()
+        jail.linger()
+    except StageFailed:
+        raise
+    except Exception as error:
+        # A worker of the same uid can lower our limits; one with its own cannot.
+        event = "init_broke" if ranged else "init_lost"
+        jail.report.send(event, cause=f"{type(error).__name__}: {error}"[:500])
 
-    Its file system lives as long as a descriptor of it, also after this namespace. With it goes
-    the time from which on a change of the real workspace may be one that the jail did not see.
-    """
-    if upper is None:
-        return
-    import json
 
-    fd, owners = upper
-    with stage("writes_transactional", "hand over"):
-        link = _socket.socket(fileno=config["fds"]["layer"])
-        told = {"owners": owners, "marker": _marker(config["begun_ns"])}
-        syscalls.send_fd(link, fd, json.dumps(told).encode())
-        link.close()
-        os.close(fd)
+class _Jail(reaper.Reaper):
+    """A reaper that lays into the root what its call decides."""
+
+    def __init__(
+        self,
+        leader: int,
+        config: dict[str, Any],
+        report: Report,
+        state: State,
+        worker: _socket.socket,
+        wakeup: int,
+        root: mounts.Root,
+    ) -> None:
+        super().__init__(leader, config, report, state, worker, wakeup)
+        self._root = root
+
+    def linger(self) -> None:
+        """Stay until what the jail's scope saw was read, which goes with its last process."""
+        if self._config["is_adopted"]:
+            reaper.wait_for(self.report.link, "go")
+
+    def begin(self, call: dict[str, Any]) -> None:
+        if any(layers.keeps for layers in self._root.layers):
+            # Before the overlays, which take in what their folders hold from here on.
+            marker = _marker(call["begun_ns"])
+        upper = mounts.furnish(self._config, self._root, call["masks"], call["script"])
+        if upper is not None:
+            fd, owners = upper
+            # Handed over before anybody writes. Its file system lives as long as a descriptor of
+            # it, also after this namespace. With it goes the time from which on a change of the
+            # real workspace may be one that the jail did not see.
+            self.report.send("layer", fd, owners=owners, marker=marker)
+            os.close(fd)
+        super().begin(call)
+
+
+def _introduce(config: dict[str, Any], init: Report) -> None:
+    """Tell the supervisor who this is: a descriptor says it in any namespace."""
+    own = os.pidfd_open(os.getpid())
+    init.send("started", own)
+    os.close(own)
+    if config["is_adopted"]:
+        # Until it is in the scope that it was promised, nothing may be started in it.
+        reaper.wait_for(init.link, "go")
 
 
 def _marker(begun_ns: int) -> tuple[int, int]:
     """Now, by the clock that file systems stamp with, and by the one that nobody sets.
 
-    That clock ticks every 1 to 10 ms (clock_gettime(2), CLOCK_REALTIME_COARSE): waits until it
-    has passed `begun_ns`, so that whatever was changed before the call is stamped earlier.
+    Whatever was changed before the call is stamped earlier, whatever is changed from here on not.
+    The clock that files are stamped with ticks every 1 to 10 ms. From Linux 6.13 on a stamp that
+    is finer, once given, is the least that any later one has ("multigrain timestamps", kernel
+    documentation): so one is asked for. Elsewhere this waits for the next tick.
     """
+    now_ns = _fine_stamp() or _next_tick(begun_ns)
+    ahead_ns = time.time_ns() - time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+    return now_ns, now_ns - ahead_ns
+
+
+def _fine_stamp() -> int | None:
+    """A stamp between those of two ticks, and proof that later ones are not before it."""
+    ticked_ns = time.clock_gettime_ns(_REALTIME_COARSE)
+    asked, other = os.memfd_create("asked"), os.memfd_create("other")
+    try:
+        # Who was asked for its stamp since the last change gets a finer one at the next.
+        _change(asked)
+        fine_ns = _change(asked)
+        is_floor = ticked_ns < fine_ns <= _change(other)
+    finally:
+        os.close(asked)
+        os.close(other)
+    return fine_ns if is_floor else None
+
+
+def _change(fd: int) -> int:
+    os.fchmod(fd, 0o600)
+    return os.fstat(fd).st_ctime_ns
+
+
+def _next_tick(begun_ns: int) -> int:
     until_ns = time.monotonic_ns() + TICK_NS_MAX
     while (now_ns := time.clock_gettime_ns(_REALTIME_COARSE)) <= begun_ns:
         if time.monotonic_ns() > until_ns:
             break  # The clock was set back: what lies before looks younger, and is a conflict.
         time.sleep(0.0005)
-    ahead_ns = time.time_ns() - time.clock_gettime_ns(time.CLOCK_BOOTTIME)
-    return now_ns, now_ns - ahead_ns
+    return now_ns
 
 
 TICK_NS_MAX = 50_000_000
@@ -114,6 +181,8 @@ def _become(*, ranged: bool) -> None:
             os.setgroups([])
             os.setresgid(0, 0, 0)
             os.setresuid(0, 0, 0)
+        else:
+            ids.map_self()
     with stage("tree_killed", "parent"):
         # After the ids: a change of credentials clears both (prctl(2)).
         syscalls.prctl(syscalls.PR_SET_DUMPABLE, 0)

@@ -84,39 +84,46 @@ def handled(version: int) -> int:
     return sum(rights for since, rights in _KNOWN_SINCE.items() if since <= version)
 
 
-def restrict(rules: Iterable[tuple[str | int, int]], version: int, *, connect: bool) -> None:
-    """Confine this process to `rules`, paths or their descriptors with rights, for good.
+class Ruleset:
+    """What a domain will allow, by path or by descriptor, with rights; nothing else to files.
 
-    Needs no_new_privs. A path that does not exist is left out: nothing is granted by it. Without
-    `connect` no TCP connection can be made either, where the ABI has that; signals and abstract
-    sockets end at the domain's border from ABI 6 on.
+    A path that does not exist is left out: nothing is granted by it. Without `connect` no TCP
+    connection can be made either, where the ABI has that; signals and abstract sockets end at the
+    domain's border from ABI 6 on.
     """
-    files = handled(version)
-    net = 0 if connect or version < _ABI_NET else CONNECT_TCP
-    attributes = struct.pack("=QQQ", files, net, SCOPE_SIGNALS | SCOPE_ABSTRACT_SOCKETS)
-    size = 24 if version >= _ABI_SCOPES else 16 if version >= _ABI_NET else 8
-    ruleset = syscalls.syscall(
-        "landlock_create_ruleset", ctypes.c_char_p(attributes[:size]), size, 0
-    )
-    try:
+
+    def __init__(self, version: int, *, connect: bool) -> None:
+        self._version = version
+        self._files = handled(version)
+        net = 0 if connect or version < _ABI_NET else CONNECT_TCP
+        attributes = struct.pack("=QQQ", self._files, net, SCOPE_SIGNALS | SCOPE_ABSTRACT_SOCKETS)
+        size = 24 if version >= _ABI_SCOPES else 16 if version >= _ABI_NET else 8
+        self._fd = syscalls.syscall(
+            "landlock_create_ruleset", ctypes.c_char_p(attributes[:size]), size, 0
+        )
+
+    def grant(self, rules: Iterable[tuple[str | int, int]]) -> None:
+        """Allow more."""
         for place, rights in rules:
             if isinstance(place, int):
-                _grant(ruleset, place, rights & files)
+                self._grant(place, rights)
                 continue
             with contextlib.suppress(FileNotFoundError):
                 fd = os.open(place, os.O_PATH | os.O_CLOEXEC)
                 try:
-                    _grant(ruleset, fd, rights & files)
+                    self._grant(fd, rights)
                 finally:
                     os.close(fd)
-        flags = _NO_LOG if version >= _ABI_LOG else 0
-        syscalls.syscall("landlock_restrict_self", ruleset, flags)
-    finally:
-        os.close(ruleset)
 
+    def _grant(self, fd: int, rights: int) -> None:
+        rights &= self._files
+        if not stat.S_ISDIR(os.fstat(fd).st_mode):
+            rights &= _OF_FILES
+        rule = ctypes.c_char_p(struct.pack("=Qi", rights, fd))
+        syscalls.syscall("landlock_add_rule", self._fd, _PATH_BENEATH, rule, 0)
 
-def _grant(ruleset: int, fd: int, rights: int) -> None:
-    if not stat.S_ISDIR(os.fstat(fd).st_mode):
-        rights &= _OF_FILES
-    rule = ctypes.c_char_p(struct.pack("=Qi", rights, fd))
-    syscalls.syscall("landlock_add_rule", ruleset, _PATH_BENEATH, rule, 0)
+    def restrict(self) -> None:
+        """Confine this process, and all that come of it, for good. Needs no_new_privs."""
+        flags = _NO_LOG if self._version >= _ABI_LOG else 0
+        syscalls.syscall("landlock_restrict_self", self._fd, flags)
+        os.close(self._fd)

@@ -2,7 +2,10 @@
 
 Host trees are opened by descriptor, with no symlink on the way: a path that was resolved when
 the executor started and has since become a link is refused, not followed. A root supervisor's
-trees are opened by the launcher (only host root may id-map them); anybody else's by the init.
+trees are opened by the zygote (only host root may id-map them); anybody else's by the init.
+
+Built in two steps. `build` makes all that can be made before a call is known; `furnish`, at the
+call, lays the overlays, which take in what their folders hold at that moment.
 """
 
 from __future__ import annotations
@@ -27,28 +30,16 @@ PRIVATE = (*SHARED, HOME)
 """What a jail has of its own instead of the host's."""
 INOTIFY_INSTANCES = 32
 INOTIFY_WATCHES = 16_384
-ROOT_BYTES = 4 << 20
 _OWN_FILES = 8192
 """More than the folders and mount points of any root."""
 SCRIPT = "/run/command"
 """Where a command's script lies, if it has one."""
+DEVICES_FOLDER = "/dev"
 DEVICES = ("null", "zero", "full", "random", "urandom")
-_LINKS = {
-    "/dev/fd": "/proc/self/fd",
-    "/dev/stdin": "/proc/self/fd/0",
-    "/dev/stdout": "/proc/self/fd/1",
-    "/dev/stderr": "/proc/self/fd/2",
-}
 # A place to build the new root on: any folder will do, it is covered in this namespace only.
 _PLACES = ("/tmp", "/run", "/mnt", "/usr")
-_FILES = {
-    "/etc/passwd": "root:x:0:0::/:/bin/sh\n"
-    f"user:x:{ids.WORKER_ID}:{ids.WORKER_ID}::{HOME}:/bin/sh\n"
-    "nobody:x:65534:65534::/:/bin/false\n",
-    "/etc/group": f"root:x:0:\nuser:x:{ids.WORKER_ID}:\nnogroup:x:65534:\n",
-    "/etc/hosts": "127.0.0.1 localhost\n::1 localhost\n",
-    "/etc/nsswitch.conf": "passwd: files\ngroup: files\nhosts: files dns\n",
-}
+_SAFE = syscalls.MS_NOSUID | syscalls.MS_NODEV
+ROOT_BYTES = 4 << 20
 
 
 class Tree:
@@ -142,25 +133,18 @@ def _map_owners(fd: int, source: int, entry: dict[str, Any], base: int) -> dict[
     }
 
 
-def plan(config: dict[str, Any]) -> list[dict[str, Any]]:
-    """Every mount of host trees, parents before what lies below them."""
-    entries: dict[str, dict[str, Any]] = {}
-    for path in config["system"]:
-        if os.path.exists(path) and not os.path.islink(path):
-            entries[path] = {"path": path, "writable": False, "optional": True, "owned": False}
-    for entry in config["mounts"]:
-        entries[entry["path"]] = entry
-    return [entries[path] for path in sorted(entries, key=lambda path: path.split("/"))]
-
-
 def open_trees(config: dict[str, Any], base: int | None) -> list[Tree]:
-    """All of `plan`, opened, but for optional ones that this host has not got."""
+    """The mounts of a plan, but for optional ones that this host has not got.
+
+    Without those that are the same for all jails, see `template`.
+    """
     trees: list[Tree] = []
-    for entry in plan(config):
-        with stage("fs_confined", "open"):
-            tree = open_tree(entry, base)
-        if tree is not None:
-            trees.append(tree)
+    with stage("fs_confined", "open"):
+        for entry in config["mounts"]:
+            if entry["path"] not in config["pieces"]:
+                tree = open_tree(entry, base)
+                if tree is not None:
+                    trees.append(tree)
     return trees
 
 
@@ -188,65 +172,124 @@ PROC_KEPT = frozenset(
 what belongs to its own namespaces. Anything else, known or new, is masked."""
 
 
-def writable(config: dict[str, Any]) -> list[str]:
-    """Every folder and file that a jail may write to."""
+def writable(config: dict[str, Any], *, now: bool = False) -> list[str]:
+    """Every folder and file that a jail may write to; with `now`, of what stands before a call."""
     granted = [
-        entry["path"] for entry in config["mounts"] if entry["writable"] or entry.get("keeps")
+        entry["path"]
+        for entry in config["mounts"]
+        if entry["writable"] or (entry["keeps"] and not now)
     ]
     return [*config["private"], *granted]
 
 
-def build(config: dict[str, Any], trees: Sequence[Tree]) -> tuple[int, dict[str, Any]] | None:
-    """Make the new root and move into it. Runs in the init, before anything else does.
+class Root:
+    """A root that stands, and what has to be laid into it when its call comes."""
 
-    Returns a descriptor of the layer that takes the workspace's changes, with what ids in it
-    stand for; None where there is none.
-    """
+    def __init__(self, layers: list[overlay.Layers], late: list[Tree]) -> None:
+        self.layers = layers
+        self.late = late
+
+
+def build(config: dict[str, Any], trees: Sequence[Tree]) -> Root:
+    """Make the new root and move into it. Runs in the init, before anything else does."""
     top = next(place for place in _PLACES if os.path.isdir(place))
     with stage("fs_confined", "root"):
         syscalls.mount(None, "/", None, syscalls.MS_REC | syscalls.MS_PRIVATE)
-        devices = [_open_device(name) for name in DEVICES]
-        safe = syscalls.MS_NOSUID | syscalls.MS_NODEV
-        script = config["handler"].get("script")
-        written = os.fsencode(script or "")
-        size = ROOT_BYTES + len(written)
-        syscalls.mount("root", top, "tmpfs", safe, f"mode=0755,size={size},nr_inodes={_OWN_FILES}")
+        pieces = [
+            Tree(path, syscalls.clone_path(source), is_folder=True)
+            for path, source in sorted(config["pieces"].items())
+        ]
+        size = f"size={ROOT_BYTES},nr_inodes={_OWN_FILES}"
+        syscalls.mount("root", top, "tmpfs", _SAFE, f"mode=0755,{size}")
         _skeleton(top, config)
-        if script is not None:
-            with open(top + SCRIPT, "wb") as file:
-                file.write(written)
     with stage("fs_confined", "proc"):
-        syscalls.mount("proc", f"{top}/proc", "proc", safe | syscalls.MS_NOEXEC)
+        syscalls.mount("proc", f"{top}/proc", "proc", _SAFE | syscalls.MS_NOEXEC)
     with stage("no_new_privileges", "own limits"):
         for name, value in _own_limits(config).items():
-            _write(f"{top}/proc/sys/{name}", str(value))
+            _set(f"{top}/proc/sys/{name}", value)
     with stage("fs_confined", "proc masks"):
         _mask_proc(top)
     with stage("disk_limited", "scratch"):
-        private, layered = _scratch(top, config, trees)
+        private, layers = _scratch(top, config, trees)
         ours = {os.stat(top).st_dev, *(os.fstat(tree.fd).st_dev for tree in private)}
     with stage("fs_confined", "mounts"):
-        plain = [tree for tree in trees if tree.path not in {one.path for one in layered}]
-        laid = [Tree(one.path, one.fd, is_folder=True) for one in layered]
-        for tree in sorted([*plain, *laid, *private, *devices], key=lambda t: t.path.split("/")):
-            if not tree.is_writable and any(tree.path.startswith(f"{o.path}/") for o in laid):
-                _fix(top, tree)
+        laid = [one.path for one in layers]
+        plain = [tree for tree in trees if tree.path not in laid]
+        late = [tree for tree in plain if _is_below(tree.path, laid)]
+        now = [tree for tree in plain if tree not in late]
+        hidden = [tree for tree in pieces if _is_below(tree.path, config["private"])]
+        for tree in pieces:
+            if tree not in hidden:
+                syscalls.move_tree_to(tree.fd, top + tree.path)
+                os.close(tree.fd)
+        for tree in sorted([*hidden, *now, *private], key=lambda t: t.path.split("/")):
             target = _place(top, tree, ours)
             syscalls.move_tree(tree.fd, target)
             os.close(target)
             os.close(tree.fd)
-    with stage("disk_limited", "scratch"):
-        _limit_files(top + config["private"][0], config["limits"]["disk_files"])
+        for path in laid:
+            os.close(_place(top, Tree(path, -1, is_folder=True), ours))
     with stage("fs_confined", "pivot"):
-        flags = syscalls.MS_REMOUNT | syscalls.MS_BIND | syscalls.MS_RDONLY | safe
+        flags = syscalls.MS_REMOUNT | syscalls.MS_BIND | syscalls.MS_RDONLY | _SAFE
         syscalls.mount(None, top, None, flags)
         os.chdir(top)
         syscalls.pivot_root(".", ".")
         syscalls.umount_detach(".")
         os.chdir("/")
-    owners = {tree.path: tree.owners for tree in trees}
-    kept = ((one.upper, owners[one.path]) for one in layered if one.upper is not None)
-    return next(kept, None)
+    if not layers:
+        _close_scratch(config)
+    return Root(layers, late)
+
+
+def furnish(
+    config: dict[str, Any], root: Root, masks: dict[str, list[str]], script: str | None
+) -> tuple[int, dict[str, Any]] | None:
+    """Lay what only a call decides into the root: overlays as their folders are now, the script.
+
+    Returns a descriptor of the layer that takes the workspace's changes, with what ids in it
+    stand for; None where there is none.
+    """
+    kept: tuple[int, dict[str, Any]] | None = None
+    for layers in root.layers:
+        upper = overlay.lay(layers, masks.get(layers.path, []))
+        if upper is not None:
+            kept = upper, layers.owners
+    with stage("fs_confined", "mounts"):
+        for tree in root.late:
+            if not tree.is_writable:
+                _fix("", tree)
+            target = syscalls.open_exactly(tree.path)
+            syscalls.move_tree(tree.fd, target)
+            os.close(target)
+            os.close(tree.fd)
+    if root.layers:
+        _close_scratch(config)
+    if script is not None:
+        with stage("fs_confined", "script"):
+            _write_script(os.fsencode(script))
+    return kept
+
+
+def _close_scratch(config: dict[str, Any]) -> None:
+    with stage("disk_limited", "scratch"):
+        syscalls.umount_detach("/mnt")
+        _limit_files(config["private"][0], config["limits"]["disk_files"])
+
+
+def _write_script(written: bytes) -> None:
+    """A read-only file of the jail's own, on a file system of just that size."""
+    folder = os.path.dirname(SCRIPT)
+    size = -(-len(written) // mmap.PAGESIZE) * mmap.PAGESIZE + mmap.PAGESIZE
+    syscalls.mount("command", folder, "tmpfs", _SAFE, f"mode=0755,size={size},nr_inodes=3")
+    fd = os.open(SCRIPT, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+    with os.fdopen(fd, "wb") as file:
+        file.write(written)
+    flags = syscalls.MS_REMOUNT | syscalls.MS_BIND | syscalls.MS_RDONLY | _SAFE
+    syscalls.mount(None, folder, None, flags)
+
+
+def _is_below(path: str, tops: Sequence[str]) -> bool:
+    return any(path.startswith(f"{top}/") for top in tops)
 
 
 def _fix(top: str, tree: Tree) -> None:
@@ -264,7 +307,8 @@ def _fix(top: str, tree: Tree) -> None:
         os.close(seen)
 
 
-def _open_device(name: str) -> Tree:
+def open_device(name: str) -> Tree:
+    """A device node of the host."""
     path = f"/dev/{name}"
     entry = {"path": path, "writable": True, "optional": False, "owned": False, "device": True}
     tree = open_tree(entry, None)
@@ -292,17 +336,21 @@ def _own_limits(config: dict[str, Any]) -> dict[str, int]:
 def _mask_proc(top: str) -> None:
     """Cover what tells of the host, and make /proc/sys read-only; its own root cannot undo it."""
     flags = syscalls.MS_NOSUID | syscalls.MS_NODEV | syscalls.MS_NOEXEC
-    empty: str | None = None
-    for entry in os.scandir(f"{top}/proc"):
-        if entry.name in PROC_KEPT or entry.name.isdigit():
-            continue
-        if not entry.is_dir(follow_symlinks=False):
-            syscalls.mount("/dev/null", entry.path, None, syscalls.MS_BIND)
-        elif empty is None:
-            empty = entry.path
-            syscalls.mount("masked", empty, "tmpfs", flags | syscalls.MS_RDONLY, "nr_inodes=2")
-        else:
-            syscalls.mount(empty, entry.path, None, syscalls.MS_BIND)
+    empty: bytes | None = None
+    with os.scandir(f"{top}/proc") as entries:
+        for entry in entries:
+            if entry.name in PROC_KEPT or entry.name.isdigit():
+                continue
+            path = os.fsencode(entry.path)
+            if not entry.is_dir(follow_symlinks=False):
+                syscalls.bind(b"/dev/null", path)
+            elif empty is None:
+                empty = path
+                syscalls.mount(
+                    "masked", entry.path, "tmpfs", flags | syscalls.MS_RDONLY, "nr_inodes=2"
+                )
+            else:
+                syscalls.bind(empty, path)
     sysctl = f"{top}/proc/sys"
     syscalls.mount(sysctl, sysctl, None, syscalls.MS_BIND)
     flags |= syscalls.MS_REMOUNT | syscalls.MS_BIND | syscalls.MS_RDONLY
@@ -310,47 +358,46 @@ def _mask_proc(top: str) -> None:
 
 
 def _skeleton(top: str, config: dict[str, Any]) -> None:
-    for folder in ("/proc", "/dev/shm", "/etc", "/tmp", HOME, "/run", "/var/tmp", "/mnt"):
-        os.makedirs(top + folder, mode=0o755, exist_ok=True)
-    for path in config["system"]:
-        if os.path.islink(path):
-            os.symlink(os.readlink(path), top + path)
-    for path, target in _LINKS.items():
+    for folder in ("/proc", "/tmp", "/home", HOME, "/run", "/var", "/var/tmp", "/mnt"):
+        os.mkdir(top + folder, 0o755)
+    for path in config["pieces"]:
+        # Below another piece its mount point is there once that one is.
+        if not _is_below(path, [*config["pieces"], *config["private"]]):
+            os.makedirs(top + path, 0o755, exist_ok=True)
+    for path, target in config["links"].items():
         os.symlink(target, top + path)
-    for path, text in {**_FILES, **config["files"]}.items():
-        _write(top + path, text)
 
 
 def _scratch(
     top: str, config: dict[str, Any], below: Sequence[Tree]
-) -> tuple[list[Tree], list[overlay.Layered]]:
+) -> tuple[list[Tree], list[overlay.Layers]]:
     """One sized tmpfs behind all that is the jail's own, so that one bound holds for all.
 
-    Also behind what it changes of its workspace: the upper layer lies there.
+    Also behind what it changes of its workspace: the upper layer lies there. It stays at /mnt,
+    with the layers, until they are laid.
     """
     limits = config["limits"]
-    safe = syscalls.MS_NOSUID | syscalls.MS_NODEV
-    layers = [entry for entry in config["mounts"] if entry.get("layered")]
+    layered = [entry for entry in config["mounts"] if entry["layered"]]
     inodes = limits["disk_files"] + _OWN_FILES
     data = f"mode=0755,size={limits['disk_bytes']},nr_inodes={inodes}"
-    syscalls.mount("scratch", f"{top}/mnt", "tmpfs", safe, data)
+    syscalls.mount("scratch", f"{top}/mnt", "tmpfs", _SAFE, data)
     trees = []
     worker = ids.WORKER_ID
+    is_worker = os.geteuid() == worker
     for number, path in enumerate(config["private"]):
         inside = f"{top}/mnt/{number}"
         os.mkdir(inside)
         os.chmod(inside, 0o1777 if path in SHARED else 0o700)
-        if os.geteuid() != worker:
+        if not is_worker:
             os.chown(inside, worker, worker)
-        source = syscalls.open_exactly(inside)
-        trees.append(Tree(path, syscalls.clone_tree(source), is_folder=True))
-        os.close(source)
-    lower = {tree.path: tree.fd for tree in below}
+        trees.append(Tree(path, syscalls.clone_path(inside), is_folder=True))
+    opened = {tree.path: tree for tree in below}
     laid = [
-        overlay.build(f"{top}/mnt", number, entry, lower[entry["path"]])
-        for number, entry in enumerate(layers)
+        overlay.prepare(f"{top}/mnt", number, entry, opened[entry["path"]].fd)
+        for number, entry in enumerate(layered)
     ]
-    syscalls.umount_detach(f"{top}/mnt")
+    for one in laid:
+        one.owners = opened[one.path].owners
     return trees, laid
 
 
@@ -366,9 +413,37 @@ def _limit_files(place: str, files: int) -> None:
     syscalls.mount(None, place, None, flags, f"nr_inodes={inodes}")
 
 
-def _write(path: str, text: str) -> None:
+def write(path: str, text: str) -> None:
+    """A small file of the jail's own."""
     with open(path, "w") as file:
         file.write(text)
+
+
+def _set(path: str, value: int) -> None:
+    fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        os.write(fd, str(value).encode())
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, path) from error
+    finally:
+        os.close(fd)
+
+
+def make_point(path: str, *, is_folder: bool) -> None:
+    """A mount point, with all above it, on a file system of our own."""
+    if is_folder:
+        os.makedirs(path, mode=0o755, exist_ok=True)
+        return
+    os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
+    os.close(os.open(path, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o644))
+
+
+def attach(fd: int, path: str) -> None:
+    """Attach a detached tree to a mount point of our own, and let go of it."""
+    target = syscalls.open_exactly(path)
+    syscalls.move_tree(fd, target)
+    os.close(target)
+    os.close(fd)
 
 
 def _place(top: str, tree: Tree, ours: set[int]) -> int:

@@ -26,59 +26,78 @@ if TYPE_CHECKING:
     from typing import Any
 
 _PROBE = "user.toolcell"
+_SAFE = syscalls.MS_NOSUID | syscalls.MS_NODEV
 
 
-class Layered:
-    """An overlay that stands, detached: where it belongs, and its upper layer, if it has one."""
+class Layers:
+    """The layers of an overlay that is still to be laid: where they lie, where it belongs."""
 
-    def __init__(self, path: str, fd: int, upper: int | None) -> None:
+    def __init__(self, path: str, scratch: str, place: str, number: int, *, keeps: bool) -> None:
         self.path = path
-        self.fd = fd
-        self.upper = upper
+        # As the jail sees them, once it is in its root.
+        self.scratch = scratch
+        self.place = place
+        self.number = number
+        # Whether there is an upper layer.
+        self.keeps = keeps
+        # What ids in the upper layer stand for, where the jail has ids of its own.
+        self.owners: dict[str, Any] = {}
 
 
-def build(scratch: str, number: int, entry: dict[str, Any], below: int) -> Layered:
-    """Lay an overlay over the detached tree `below`, which is attached and so used up.
+def prepare(scratch: str, number: int, entry: dict[str, Any], below: int) -> Layers:
+    """Lay out the layers over the detached tree `below`, which is attached and so used up.
 
-    `scratch` is the folder of the jail's sized tmpfs; `entry` says what is masked, and whether
-    there is an upper layer.
+    `scratch` is the folder of the jail's sized tmpfs, which will be /mnt in its root.
     """
-    masks = entry["masks"]
     place = f"{scratch}/l{number}"
     with stage("paths_masked", "overlay"):
         os.mkdir(place)
-        inodes = 8 + sum(path.count("/") + 1 for path in masks)
-        safe = syscalls.MS_NOSUID | syscalls.MS_NODEV
-        syscalls.mount("layers", place, "tmpfs", safe, f"mode=0700,nr_inodes={inodes}")
-        for name in ("m", "w", "o"):
+        syscalls.mount("layers", place, "tmpfs", _SAFE, "mode=0700,nr_inodes=8")
+        for name in ("m", "w"):
             os.mkdir(f"{place}/{name}")
         target = syscalls.open_exactly(f"{place}/w")
         syscalls.move_tree(below, target)
         os.close(target)
         os.close(below)
-        lower = syscalls.open_exactly(f"{place}/w")
+    if entry["keeps"]:
+        with stage("writes_transactional", "overlay"):
+            for name in (f"u{number}", f"k{number}"):
+                os.mkdir(f"{scratch}/{name}")
+            _check_attributes(f"{scratch}/u{number}")
+    return Layers(entry["path"], "/mnt", f"/mnt/l{number}", number, keeps=entry["keeps"])
+
+
+def lay(layers: Layers, masks: list[str]) -> int | None:
+    """Mount the overlay where it belongs; a descriptor of its upper layer, if it has one.
+
+    Without what is named in `masks`, by paths relative to it.
+    """
+    place, number = layers.place, layers.number
+    lower = syscalls.open_exactly(f"{place}/w")
+    with stage("paths_masked", "overlay"):
+        if masks:
+            inodes = 8 + sum(path.count("/") + 1 for path in masks)
+            flags = syscalls.MS_REMOUNT | _SAFE
+            syscalls.mount(None, place, None, flags, f"nr_inodes={inodes}")
         _mask(f"{place}/m", lower, masks)
     data = f"lowerdir={place}/m:{place}/w,userxattr"
     upper: int | None = None
     with stage("writes_transactional", "overlay"):
-        if entry["keeps"]:
-            data += f",upperdir={scratch}/u{number},workdir={scratch}/k{number}"
-            upper = _upper(f"{scratch}/u{number}", lower)
-            os.mkdir(f"{scratch}/k{number}")
-        syscalls.mount("workspace", f"{place}/o", "overlay", safe, data)
-        made = syscalls.open_exactly(f"{place}/o")
-        fd = syscalls.clone_tree(made)
-        syscalls.set_tree(fd, syscalls.MOUNT_ATTR_NOSUID | syscalls.MOUNT_ATTR_NODEV)
-    os.close(made)
+        if layers.keeps:
+            path = f"{layers.scratch}/u{number}"
+            data += f",upperdir={path},workdir={layers.scratch}/k{number}"
+            upper = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            _like(lower, path)
+        target = syscalls.open_exactly(layers.path)
+        syscalls.mount("workspace", f"/proc/self/fd/{target}", "overlay", _SAFE, data)
+    os.close(target)
     os.close(lower)
-    return Layered(entry["path"], fd, upper)
+    return upper
 
 
-def _upper(path: str, lower: int) -> int:
-    """The folder of the upper layer, whose attributes are those of the workspace itself."""
-    os.mkdir(path)
+def _check_attributes(path: str) -> None:
+    """Refuse a tmpfs where a folder that is deleted and made again could not be marked."""
     try:
-        # Without them a folder that is deleted and made again could not be marked (tmpfs(5)).
         os.setxattr(path, _PROBE, b"1")
         os.removexattr(path, _PROBE)
     except OSError as error:
@@ -86,9 +105,6 @@ def _upper(path: str, lower: int) -> int:
             raise
         cause = "this kernel's tmpfs keeps no user extended attributes"
         raise StageFailed("writes_transactional", "overlay", cause, error.errno) from error
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    _like(lower, path)
-    return fd
 
 
 def _mask(place: str, lower: int, paths: list[str]) -> None:

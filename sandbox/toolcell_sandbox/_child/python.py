@@ -27,6 +27,15 @@ _scratch_is_sized = True
 _hidden = [os.path.dirname(os.path.abspath(__file__)), "<frozen importlib"]
 
 
+def preload() -> None:
+    """Load what every handler's run loads, in the process that it is forked from."""
+    import _posixsubprocess  # noqa: F401  # for its effect on sys.modules
+    import importlib  # noqa: F401
+    import resource  # noqa: F401
+
+    _sha256(b"")
+
+
 def run(handler: dict[str, Any], result_fd: int, limits: dict[str, Any], state: State) -> int:
     """Run to the end and return the exit code that the process should have."""
     leader = os.getpid()
@@ -102,9 +111,7 @@ def _load(handler: dict[str, Any]) -> types.ModuleType:
     fd = os.open(handler["file"], os.O_RDONLY | os.O_CLOEXEC)
     with os.fdopen(fd, "rb") as file:
         source = file.read()
-    import hashlib
-
-    if handler["digest"] not in (None, hashlib.sha256(source).hexdigest()):
+    if handler["digest"] not in (None, _sha256(source)):
         raise ImportError(
             f"{os.path.basename(handler['file'])} has changed since it was registered"
         )
@@ -117,6 +124,16 @@ def _load(handler: dict[str, Any]) -> types.ModuleType:
     sys.modules[name] = module
     exec(compile(source, handler["file"], "exec", dont_inherit=True), module.__dict__)
     return module
+
+
+def _sha256(data: bytes) -> str:
+    """By CPython's own code where it can be had: hashlib loads OpenSSL, into every jail."""
+    import importlib
+
+    for name in ("_sha2", "_sha256", "hashlib"):  # Before Python 3.12 it is the second.
+        with contextlib.suppress(ImportError):
+            return str(importlib.import_module(name).sha256(data).hexdigest())
+    raise ImportError("this Python has no SHA-256")
 
 
 def _resolve(module: types.ModuleType, qualname: str) -> Any:

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+import _socket
 import contextlib
 import os
 import select
 import signal
 import time
 
-from . import mounts, seccomp, syscalls
+from . import links, mounts, seccomp, syscalls
 from .report import Report
 from .state import FENCED, State
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    import _socket
     from typing import Any
 
 SEGMENTS_MS = 100
@@ -34,6 +34,16 @@ def wake_on_children() -> int:
     return read
 
 
+def wait_for(link: _socket.socket, event: str) -> None:
+    """Wait until the supervisor says so; whoever is told otherwise has nothing more to do."""
+    while True:
+        message, _ = links.receive(link)
+        if message is None or message["event"] == "end":
+            os._exit(0)
+        if message["event"] == event:
+            return
+
+
 class Reaper:
     """Runs until the leader has ended, or nobody is left to want its result.
 
@@ -47,29 +57,33 @@ class Reaper:
         config: dict[str, Any],
         report: Report,
         state: State,
-        filters: _socket.socket,
+        worker: _socket.socket,
         wakeup: int,
     ) -> None:
         self._leader = leader
         self._config = config
-        self._report = report
+        self.report = report
         self._state = state
-        self._filters = filters
+        # The worker's filter comes over it, and it is told when all is there for its call.
+        self._worker = worker
         self._wakeup = wakeup
         self.listener: int | None = None
         self._peak_kib = 0
+        # Of the whole tree, as far as anybody has waited for it.
+        self._cpu_s = 0.0
         self._started = time.time() - CLOCK_S
         self._poller = select.poll()
 
     def run(self) -> None:
         """To the end of the leader, or of those who want to know."""
-        wanted = {self._config["fds"][name] for name in self.LIFELINES}
-        for fd in (self._wakeup, self._filters.fileno(), *wanted):
+        link = self.report.link.fileno()
+        alive: int = self._config["alive"]
+        for fd in (self._wakeup, self._worker.fileno(), link, alive):
             self._poller.register(fd, select.POLLIN)
-        timeout_ms = SEGMENTS_MS if self._config.get("watches_segments") else None
+        timeout_ms = SEGMENTS_MS if self._config["watches_segments"] else None
         while True:
             for fd, event in self._poller.poll(timeout_ms):
-                if fd in wanted:
+                if fd == alive or (fd == link and not self._take_word()):
                     self.end_all()
                     return
                 if fd == self._wakeup:
@@ -77,13 +91,29 @@ class Reaper:
                         os.read(self._wakeup, 4096)
                 elif fd == self.listener:
                     self._end_caller(event)
-                else:
+                elif fd == self._worker.fileno():
                     self._take_listener()
             if self.reap():
                 return
             if timeout_ms is not None and self._segments_are_over():
                 self.end_all()
                 return
+
+    def _take_word(self) -> bool:
+        """Do what the supervisor says; False when it has let go of this jail, or is gone."""
+        message, _ = links.receive(self.report.link)
+        if message is None or message["event"] == "end":
+            return False
+        if message["event"] == "call":
+            self.begin(message)
+        return True
+
+    def begin(self, call: dict[str, Any]) -> None:
+        """All is there for the call: let the worker go."""
+        self._started = time.time() - CLOCK_S
+        # One that is gone by now has said why itself.
+        with contextlib.suppress(OSError):
+            self._worker.send(b"g", _socket.MSG_NOSIGNAL)
 
     def _segments_are_over(self) -> bool:
         """Whether the jail's shared memory segments alone take more than it may have.
@@ -95,11 +125,8 @@ class Reaper:
             used = sum(sum(map(int, line.split()[-2:])) for line in file.readlines()[1:])
         if used <= self._config["limits"]["memory_bytes"]:
             return False
-        self._report.send("segments", memory_bytes=used)
+        self.report.send("segments", memory_bytes=used)
         return True
-
-    LIFELINES: tuple[str, ...] = ("liveness", "launcher")
-    """The pipes whose end, or a byte through them, is the end of the jail."""
 
     def reap(self) -> bool:
         """Reap whoever has ended; whether the leader is among them."""
@@ -110,45 +137,58 @@ class Reaper:
                 return True
             if pid == 0:
                 return False
-            self._peak_kib = max(self._peak_kib, used.ru_maxrss)
+            self._count(used)
             if pid == self._leader:
-                self.tell(status, used.ru_utime + used.ru_stime)
+                leader_cpu_s = used.ru_utime + used.ru_stime
+                self.end_rest()
+                self.tell(status, leader_cpu_s)
                 return True
+
+    def _count(self, used: Any) -> None:
+        self._peak_kib = max(self._peak_kib, used.ru_maxrss)
+        self._cpu_s += used.ru_utime + used.ru_stime
 
     def tell(self, status: int, leader_cpu_s: float) -> None:
         """Report the leader's end."""
-        self._report.send(
+        self.report.send(
             "ended",
             status=status,
             stage=self._state.stage,
             fenced=self._state.has(FENCED),
             leader_cpu_s=leader_cpu_s,
+            cpu_s=self._cpu_s,
             peak_memory_bytes=self._peak_kib * 1024,
             file_at_limit=_file_at_limit(self._config, status, self._started),
         )
 
     def end_all(self) -> None:
+        """Kill all but this process, and tell what they used."""
+        if os.getpid() != 1:
+            return  # Only in a pid namespace of its own does -1 mean the jail.
+        self.end_rest()
+        self.report.send("reaped", cpu_s=self._cpu_s, peak_memory_bytes=self._peak_kib * 1024)
+
+    def end_rest(self) -> None:
         """Kill all but this process, and read what they used as they are reaped.
 
         Left to the kernel they would reap themselves, and what they used would be nobody's
         (pid_namespaces(7)). No fork outruns kill(-1): with a signal pending none is made.
         """
         if os.getpid() != 1:
-            return  # Only in a pid namespace of its own does -1 mean the jail.
+            return
         with contextlib.suppress(OSError):
             while True:
                 os.kill(-1, signal.SIGKILL)
                 _, _, used = os.wait4(-1, 0)
-                self._peak_kib = max(self._peak_kib, used.ru_maxrss)
-        self._report.send("reaped", peak_memory_bytes=self._peak_kib * 1024)
+                self._count(used)
 
     def _take_listener(self) -> None:
         """The worker's filter hands its calls over here; without one, the socket just ends."""
-        self._poller.unregister(self._filters.fileno())
-        self.listener = syscalls.receive_fd(self._filters)
-        self._filters.close()
-        if self.listener is not None:
-            self._poller.register(self.listener, select.POLLIN)
+        listener = syscalls.receive_fd(self._worker)
+        self._poller.unregister(self._worker.fileno())
+        if listener is not None:
+            self.listener = listener
+            self._poller.register(listener, select.POLLIN)
 
     def _end_caller(self, event: int) -> None:
         """End the process of a blocked call; what is blocked is said before the signal is sent."""
@@ -161,7 +201,7 @@ class Reaper:
         if blocked is None or self.answer(blocked):
             return  # The caller has ended meanwhile, or got what it asked for.
         if self._is_leaders(blocked.pid):
-            self._report.send("blocked", call=blocked.call, machine=blocked.machine)
+            self.report.send("blocked", call=blocked.call, machine=blocked.machine)
         seccomp.end_caller(self.listener, blocked)
 
     def answer(self, blocked: seccomp.Blocked) -> bool:

@@ -1,38 +1,34 @@
-"""What the launcher, the init and the worker tell the supervisor: one JSON object a line.
+"""What the zygote, an init and a worker tell the supervisor: one message each, see `links`.
 
-The pipe is never open in a process that runs a handler's code, so its words can be trusted.
-A line is shorter than PIPE_BUF, so that lines of several writers never mix (pipe(7)).
+The link is never open in a process that runs a handler's code, so its words can be trusted.
 """
 
 from __future__ import annotations
 
 import errno as errnos
-import json
 import os
 from contextlib import contextmanager
 
+from . import links
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import _socket
     from collections.abc import Iterator
     from typing import Any
-
-PIPE_BUF = 4096
 
 
 class Report:
     """The writing end."""
 
-    def __init__(self, fd: int) -> None:
-        self.fd = fd
+    def __init__(self, link: _socket.socket) -> None:
+        self.link = link
 
-    def send(self, event: str, **facts: Any) -> None:
-        """Write one line; a supervisor that is gone is no error, the liveness pipe tells."""
-        line = json.dumps({"event": event, **facts}).encode() + b"\n"
-        if len(line) > PIPE_BUF:
-            line = json.dumps({"event": event, "cause": "report too long"}).encode() + b"\n"
+    def send(self, event: str, *files: int, **facts: Any) -> None:
+        """Say one thing; a supervisor that is gone is no error, the link's end tells."""
         try:
-            os.write(self.fd, line)
-        except BrokenPipeError:
+            links.send(self.link, links.pack({"event": event, **facts}), files)
+        except (BrokenPipeError, ConnectionResetError):
             pass
 
 
@@ -58,6 +54,7 @@ def stage(guarantee: str, name: str) -> Iterator[None]:
         raise
     except OSError as error:
         what = f": {error.filename}" if error.filename else ""
-        raise StageFailed(guarantee, name, f"{error.strerror}{what}", error.errno) from error
+        cause = f"{error.strerror or os.strerror(error.errno or 0)}{what}"
+        raise StageFailed(guarantee, name, cause, error.errno) from error
     except Exception as error:
         raise StageFailed(guarantee, name, f"{type(error).__name__}: {error}", None) from error

@@ -40,17 +40,26 @@ def raise_oom_score(wanted: int) -> None:
 
     In a jail of ours it is at its highest already, and cannot be written.
     """
-    with open("/proc/self/oom_score_adj") as file:
-        if int(file.read()) >= wanted:
+    fd = os.open("/proc/self/oom_score_adj", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        if int(os.read(fd, 16)) >= wanted:
             return
-    with open("/proc/self/oom_score_adj", "w") as file:
-        file.write(str(wanted))
+    finally:
+        os.close(fd)
+    fd = os.open("/proc/self/oom_score_adj", os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        os.write(fd, str(wanted).encode())
+    finally:
+        os.close(fd)
 
 
 def mapped_bytes() -> int:
     """The address space of this process (proc_pid_statm(5))."""
-    with open("/proc/self/statm") as file:
-        return int(file.read().split()[0]) * os.sysconf("SC_PAGESIZE")
+    fd = os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return int(os.read(fd, 128).split()[0]) * os.sysconf("SC_PAGESIZE")
+    finally:
+        os.close(fd)
 
 
 def raise_fence(memory_bytes: int, mapped: int) -> int | None:

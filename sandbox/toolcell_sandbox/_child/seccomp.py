@@ -52,6 +52,7 @@ _MACHINES = {
 }
 _X32_BIT, _NEGATIVE = 0x4000_0000, 0x8000_0000
 _PIDFD_THREAD = os.O_EXCL
+_STEP_BYTES = 8
 _SHARED_FROM = 424
 """From here on all architectures share their numbers."""
 
@@ -136,7 +137,18 @@ def _branch(test: int, value: int, yes: Program, no: Program) -> Program:
     return [(test, 1, 0, value), (_GO, 0, 0, len(yes)), *yes, *no]
 
 
-def install(program: Program, *, listener: bool) -> int | None:
+@functools.cache
+def assembled(way: str, network: str, *, kill: int) -> bytes:
+    """The filter for this machine: asked for once ahead of a fork, it is the child's as well."""
+    return assemble(program(syscalls.platform_machine(), way=way, network=network, kill=kill))
+
+
+def assemble(program: Program) -> bytes:
+    """The program as the kernel takes it (struct sock_filter)."""
+    return b"".join(struct.pack("=HBBI", *step) for step in program)
+
+
+def install(program: bytes, *, listener: bool) -> int | None:
     """Filter every thread of this process and all that come of it; needs no_new_privs.
 
     All threads or none (TSYNC): where one holds another filter, ESRCH. The listener's descriptor
@@ -145,8 +157,9 @@ def install(program: Program, *, listener: bool) -> int | None:
     Raises:
         OSError: EBUSY where a filter with a listener is in force already; there can be one.
     """
-    packed = ctypes.create_string_buffer(b"".join(struct.pack("=HBBI", *step) for step in program))
-    header = ctypes.create_string_buffer(struct.pack("@HP", len(program), ctypes.addressof(packed)))
+    packed = ctypes.create_string_buffer(program, len(program))
+    steps = len(program) // _STEP_BYTES
+    header = ctypes.create_string_buffer(struct.pack("@HP", steps, ctypes.addressof(packed)))
     if listener:
         flags = _TSYNC | _NEW_LISTENER | _TSYNC_ESRCH
         try:
@@ -163,7 +176,7 @@ def install(program: Program, *, listener: bool) -> int | None:
 
 def _set_filter(flags: int, header: ctypes.Array[ctypes.c_char]) -> int:
     result = int(
-        ctypes.CDLL(None, use_errno=True).syscall(
+        syscalls.libc.syscall(
             ctypes.c_long(_SECCOMP[syscalls.platform_machine()]),
             ctypes.c_long(_SET_MODE_FILTER),
             ctypes.c_long(flags),

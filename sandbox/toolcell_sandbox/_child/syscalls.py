@@ -64,6 +64,7 @@ MS_REMOUNT = 32
 MS_BIND = 4096
 MS_REC = 16384
 MS_PRIVATE = 1 << 18
+MS_SLAVE = 1 << 19
 MNT_DETACH = 2
 
 OPEN_TREE_CLONE = 1
@@ -97,8 +98,10 @@ PR_GET_NO_NEW_PRIVS = 39
 PR_CAP_AMBIENT = 47
 PR_CAP_AMBIENT_CLEAR_ALL = 4
 _CAP_VERSION_3 = 0x20080522
+_CAPABILITIES_MAX = 64
 
-_libc = ctypes.CDLL(None, use_errno=True)
+libc = ctypes.CDLL(None, use_errno=True)
+"""The C library, by calls that let go of the interpreter lock and keep errno."""
 # Holds the GIL across the call, as a fork must: the child runs Python at once.
 _libc_gil = ctypes.PyDLL(None, use_errno=True)
 for _name in ("PyOS_BeforeFork", "PyOS_AfterFork_Parent", "PyOS_AfterFork_Child"):
@@ -134,7 +137,7 @@ def _check(result: int, what: str) -> int:
 def syscall(name: str, *arguments: object) -> int:
     """The call of that name; integers are as wide as registers."""
     wide = [ctypes.c_long(a) if isinstance(a, int) else a for a in arguments]
-    return _check(int(_libc.syscall(ctypes.c_long(number(name)), *wide)), name)
+    return _check(int(libc.syscall(ctypes.c_long(number(name)), *wide)), name)
 
 
 def clone(flags: int) -> int:
@@ -167,7 +170,7 @@ def mount(source: str | None, target: str, kind: str | None, flags: int, data: s
     """mount(2)."""
     _check(
         int(
-            _libc.mount(
+            libc.mount(
                 None if source is None else os.fsencode(source),
                 os.fsencode(target),
                 None if kind is None else kind.encode(),
@@ -179,9 +182,21 @@ def mount(source: str | None, target: str, kind: str | None, flags: int, data: s
     )
 
 
+_mount_call = ctypes.CDLL(None, use_errno=True).mount
+_mount_call.argtypes = [
+    *(ctypes.c_char_p, ctypes.c_char_p, ctypes.c_char_p),
+    *(ctypes.c_ulong, ctypes.c_char_p),
+]
+
+
+def bind(source: bytes, target: bytes) -> None:
+    """mount(2) with MS_BIND, for who does it many times."""
+    _check(_mount_call(source, target, None, MS_BIND, None), f"mount {os.fsdecode(target)}")
+
+
 def umount_detach(target: str) -> None:
     """umount2(2) with MNT_DETACH."""
-    _check(int(_libc.umount2(os.fsencode(target), MNT_DETACH)), f"umount {target}")
+    _check(int(libc.umount2(os.fsencode(target), MNT_DETACH)), f"umount {target}")
 
 
 def pivot_root(new: str, old: str) -> None:
@@ -227,6 +242,12 @@ def clone_tree(fd: int) -> int:
     return syscall("open_tree", fd, ctypes.c_char_p(b""), flags)
 
 
+def clone_path(path: str) -> int:
+    """As `clone_tree`, by a path of our own that nobody else can change."""
+    flags = OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_RECURSIVE
+    return syscall("open_tree", AT_FDCWD, ctypes.c_char_p(os.fsencode(path)), flags)
+
+
 def set_tree(fd: int, attributes: int, *, userns_fd: int = 0) -> None:
     """Mount attributes for a detached copy and all below it (mount_setattr(2)).
 
@@ -246,9 +267,15 @@ def move_tree(fd: int, target_fd: int) -> None:
     syscall("move_mount", fd, empty, target_fd, empty, flags)
 
 
+def move_tree_to(fd: int, path: str) -> None:
+    """Attach a detached copy at a path of our own that nobody else can change (move_mount(2))."""
+    target = ctypes.c_char_p(os.fsencode(path))
+    syscall("move_mount", fd, ctypes.c_char_p(b""), AT_FDCWD, target, MOVE_MOUNT_F_EMPTY_PATH)
+
+
 def unshare(flags: int) -> None:
     """unshare(2)."""
-    _check(int(_libc.unshare(ctypes.c_int(flags))), "unshare")
+    _check(int(libc.unshare(ctypes.c_int(flags))), "unshare")
 
 
 def raise_link(name: str) -> None:
@@ -295,7 +322,7 @@ def close_range(first: int, last: int = 0xFFFFFFFF, *, flags: int = 0) -> None:
 def prctl(option: int, argument: int = 0, second: int = 0) -> int:
     """prctl(2)."""
     wide = [ctypes.c_ulong(x) for x in (argument, second, 0, 0)]
-    return _check(int(_libc.prctl(ctypes.c_int(option), *wide)), f"prctl {option}")
+    return _check(int(libc.prctl(ctypes.c_int(option), *wide)), f"prctl {option}")
 
 
 def reset_signal(signal_number: int) -> None:
@@ -322,15 +349,17 @@ def drop_bounding_set(*, may_be_refused: bool) -> None:
 
     Who has not got it is refused; no_new_privs then does the same alone.
     """
-    with open("/proc/sys/kernel/cap_last_cap") as file:
-        last = int(file.read())
-    for capability in range(last + 1):
-        try:
-            prctl(PR_CAPBSET_DROP, capability)
-        except PermissionError:
-            if not may_be_refused:
-                raise
+    call, option = libc.prctl, ctypes.c_int(PR_CAPBSET_DROP)
+    none = ctypes.c_ulong(0)
+    for capability in range(_CAPABILITIES_MAX):
+        if call(option, ctypes.c_ulong(capability), none, none, none) == 0:
+            continue
+        number = ctypes.get_errno()
+        if number == errno.EINVAL and capability:
+            return  # This kernel knows no more of them.
+        if number == errno.EPERM and may_be_refused:
             return
+        raise OSError(number, os.strerror(number), "bounding set")
 
 
 def drop_capabilities() -> None:

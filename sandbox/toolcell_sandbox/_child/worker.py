@@ -1,32 +1,48 @@
 """The process that a handler runs in: what it gives up, in this order, before it runs anything.
 
 ids, capabilities, session, signals, umask, limits, no_new_privs, Landlock, seccomp, descriptors.
-A later step may rest on an earlier one and never undoes it.
+A later step may rest on an earlier one and never undoes it. All but the last are taken before the
+call is known: a call reaches a process that has given up the rest already.
 """
 
 from __future__ import annotations
 
+import _socket
 import errno
+import fcntl
+import json
 import os
 import signal
 import sys
 
-from . import filters, ids, landlock, mounts, python, rlimits, seccomp, syscalls
+from . import (
+    encode,
+    filters,
+    frames,
+    ids,
+    landlock,
+    links,
+    mounts,
+    python,
+    rlimits,
+    seccomp,
+    syscalls,
+)
 from .report import Report, StageFailed, stage
 from .state import State
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    import _socket
     from typing import Any, NoReturn
 
 RESULT_FD = 3
-OWN = ("stdin", "stdout", "stderr", "result", "channel")
-"""What only the worker holds, once it runs: its end is then the end of each."""
 CHANNEL_FD = RESULT_FD + 1
-_LIBRARY_SIGNALS = (32, 33)
-"""The C library's own (nptl(7)); a parent can have left them ignored all the same."""
+STREAMS = ("stdin", "stdout", "stderr")
+_HIGH = 16
+"""Out of the way of all that a handler is given."""
 _CLOSE_RANGE_CLOEXEC = 4
+_OURS = (signal.SIGCHLD, signal.SIGINT, signal.SIGPIPE, signal.SIGXFSZ)
+"""What CPython, the zygote or an init has another action for."""
 # What CPython itself sets up at its start; a command gets the system's defaults for all.
 _PYTHON_SIGNALS: tuple[tuple[signal.Signals, Any], ...] = (
     (signal.SIGPIPE, signal.SIG_IGN),
@@ -39,25 +55,38 @@ def main(
     config: dict[str, Any],
     report: Report,
     state: State,
-    listeners: _socket.socket,
+    init: _socket.socket,
     *,
     ranged: bool,
 ) -> NoReturn:
-    """Confine this process, then run the handler. Never returns and never raises.
+    """Confine this process, then wait for a call and run it. Never returns and never raises.
 
-    `listeners` takes the filter's listener to the init, and is closed.
+    `init` takes the filter's listener to the init, which says over it when the root is whole.
     """
     code = 1
     try:
-        _confine(config, report, listeners, ranged=ranged)
-        handler = config["handler"]
-        fds = config["fds"]
+        late = _confine(config, report, init, ranged=ranged)
+        _warm_up()
+        report.send("ready")
+        call, files = links.receive(report.link)
+        if call is None:
+            os._exit(0)
+        fds = dict(zip(call["files"], files, strict=True))
+        if init.recv(1) != b"g":
+            os._exit(1)
+        _change_folder(call["cwd"], config["workspace"], report)
+        if late is not None:
+            with stage("fs_confined", "landlock"):
+                late.grant([(config["workspace"], landlock.WRITE)])
+                late.restrict()
+        handler = call["handler"]
         if handler["kind"] == "command":
-            _execute(handler["argv"], config["env"], fds, report)
+            _execute(handler["argv"], call["env"], fds, report)
         else:
             _place(fds, report)
-            _become_python(config)
-            code = python.run(handler, RESULT_FD, config["limits"], state)
+            _become_python(config, call["env"])
+            limits = {**config["limits"], "wall_s": call["wall_s"]}
+            code = python.run(handler, RESULT_FD, limits, state)
     except StageFailed as error:
         report.send("failed", **error.facts)
     except BaseException as error:
@@ -68,8 +97,12 @@ def main(
 
 
 def _confine(
-    config: dict[str, Any], report: Report, listeners: _socket.socket, *, ranged: bool
-) -> None:
+    config: dict[str, Any], report: Report, init: _socket.socket, *, ranged: bool
+) -> landlock.Ruleset | None:
+    """Give up all that a handler must not have; what is returned has to be given up at the call.
+
+    That is the one step that rests on a workspace which is not there yet.
+    """
     has_namespaces = config["way"] == "namespaces"
     with stage("no_new_privileges", "ids"):
         syscalls.drop_bounding_set(may_be_refused=not has_namespaces)
@@ -87,31 +120,43 @@ def _confine(
     with stage("tree_killed", "session"):
         if has_namespaces:
             os.setsid()
-        _reset_signals(is_python=config["handler"]["kind"] == "python")
+        _reset_signals()
         os.umask(0o022)
     with stage("cpu_limited", "rlimits"):
         # The init shares the worker's uid unless the jail has ids of its own.
         others = config["other_processes"] if not has_namespaces else 0 if ranged else 1
         rlimits.apply(config["limits"], extra_processes=others)
-    _change_folder(config, report)
     # Now: /proc may be out of reach in a moment.
     config["limits"]["mapped_bytes"] = rlimits.mapped_bytes()
     with stage("no_new_privileges", "no_new_privs"):
         syscalls.prctl(syscalls.PR_SET_NO_NEW_PRIVS, 1)
+    late: landlock.Ruleset | None = None
     if config["landlock_abi"]:
         with stage("fs_confined", "landlock"):
             connect = config["network"] != "none"
-            landlock.restrict(_reach(config), config["landlock_abi"], connect=connect)
+            rules = landlock.Ruleset(config["landlock_abi"], connect=connect)
+            rules.grant(_reach(config))
+            if any(entry["keeps"] for entry in config["mounts"]):
+                late = rules
+            else:
+                rules.restrict()
     with stage("syscalls_filtered", "seccomp"):
-        _filter(config, report, listeners)
+        _filter(config, report, init)
+    return late
 
 
-def _change_folder(config: dict[str, Any], report: Report) -> None:
+def _warm_up() -> None:
+    """Go the way of a call once: what it touches first is then no longer to be copied."""
+    text = json.dumps({"handler": {"arguments": {}}, "env": {"A": "b"}})
+    frames.text({"ok": True, "value": encode.plain(json.loads(text))})
+
+
+def _change_folder(folder: str, workspace: str, report: Report) -> None:
     try:
-        os.chdir(config["cwd"])
+        os.chdir(folder)
     except OSError as error:
         # The caller's choice, unless it is the workspace itself, which has to be there.
-        if config["cwd"] != config["workspace"]:
+        if folder != workspace:
             report.send("no_folder", errno=error.errno)
             os._exit(1)
         with stage("fs_confined", "cwd"):
@@ -127,46 +172,41 @@ def _reach(config: dict[str, Any]) -> list[tuple[str | int, int]]:
         return list(config["reach"])
     return [
         ("/", landlock.READ),
-        *((f"/dev/{name}", landlock.DEVICE) for name in mounts.DEVICES),
-        *((path, landlock.WRITE) for path in mounts.writable(config)),
+        # Nothing lies there but the devices of every jail, and its own /dev/shm.
+        (mounts.DEVICES_FOLDER, landlock.DEVICE),
+        *((path, landlock.WRITE) for path in mounts.writable(config, now=True)),
     ]
 
 
-def _filter(config: dict[str, Any], report: Report, listeners: _socket.socket) -> None:
+def _filter(config: dict[str, Any], report: Report, init: _socket.socket) -> None:
     """Filter the system calls of this process and all that come of it."""
     if config["filter"] == "mode_bits":
         filters.install(filters.MODE_BITS)
+        return
+    wanted = config["way"], config["network"]
+    try:
+        listener = seccomp.install(
+            seccomp.assembled(*wanted, kill=seccomp.USER_NOTIF), listener=True
+        )
+    except OSError as error:
+        # There is one listener at most above a process, some kernels know of none: then the
+        # kernel kills by itself, and nobody is told for which call (seccomp(2)).
+        if error.errno not in (errno.EBUSY, errno.EINVAL):
+            raise
+        told = seccomp.assembled(*wanted, kill=seccomp.KILL_PROCESS)
+        seccomp.install(told, listener=False)
+        report.send("unheard")
     else:
-        machine = syscalls.platform_machine()
-        wanted = {"way": config["way"], "network": config["network"]}
-        told = seccomp.program(machine, kill=seccomp.USER_NOTIF, **wanted)
-        try:
-            listener = seccomp.install(told, listener=True)
-        except OSError as error:
-            # There is one listener at most above a process, some kernels know of none: then the
-            # kernel kills by itself, and nobody is told for which call (seccomp(2)).
-            if error.errno not in (errno.EBUSY, errno.EINVAL):
-                raise
-            told = seccomp.program(machine, kill=seccomp.KILL_PROCESS, **wanted)
-            seccomp.install(told, listener=False)
-            report.send("unheard")
-        else:
-            assert listener is not None
-            syscalls.send_fd(listeners, listener)
-            os.close(listener)
-    listeners.close()
+        assert listener is not None
+        syscalls.send_fd(init, listener)
+        os.close(listener)
 
 
-def _reset_signals(*, is_python: bool) -> None:
+def _reset_signals() -> None:
+    """The system's defaults again; the zygote has seen to all that are not ours."""
     signal.set_wakeup_fd(-1)
-    for number in signal.valid_signals():
-        if number not in (signal.SIGKILL, signal.SIGSTOP):
-            signal.signal(number, signal.SIG_DFL)
-    for internal in _LIBRARY_SIGNALS:
-        syscalls.reset_signal(internal)
-    if is_python:
-        for number, action in _PYTHON_SIGNALS:
-            signal.signal(number, action)
+    for number in _OURS:
+        signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
 
@@ -175,11 +215,12 @@ def _place(fds: dict[str, int], report: Report) -> None:
 
     The report ends here.
     """
+    for number, action in _PYTHON_SIGNALS:
+        signal.signal(number, action)
     with stage("fds_closed", "descriptors"):
-        high = {name: _above(fds[name]) for name in OWN if name in fds}
-        report.fd = _above(report.fd)
+        high = {name: _above(fd) for name, fd in fds.items()}
         report.send("confined")
-        for place, name in enumerate(("stdin", "stdout", "stderr")):
+        for place, name in enumerate(STREAMS):
             os.dup2(high[name], place, inheritable=True)
         os.dup2(high["result"], RESULT_FD, inheritable=False)
         if "channel" in high:
@@ -187,20 +228,21 @@ def _place(fds: dict[str, int], report: Report) -> None:
         syscalls.close_range(CHANNEL_FD + ("channel" in high))
 
 
-def _become_python(config: dict[str, Any]) -> None:
-    """The handler's environment, and its interpreter's names, in place of the launcher's."""
+def _become_python(config: dict[str, Any], env: dict[str, str]) -> None:
+    """The handler's environment, and its interpreter's names, in place of the zygote's."""
     os.environ.clear()
-    os.environ.update(config["env"])
+    os.environ.update(env)
     sys.executable, sys.prefix, sys.exec_prefix = config["python"]
 
 
 def _execute(argv: list[str], env: dict[str, str], fds: dict[str, int], report: Report) -> None:
     with stage("fds_closed", "descriptors"):
-        high = {name: _above(fds[name]) for name in ("stdin", "stdout", "stderr")}
-        report.fd = _above(report.fd)
-        for place, name in enumerate(("stdin", "stdout", "stderr")):
+        high = {name: _above(fds[name]) for name in STREAMS}
+        link = _above(report.link.fileno())
+        for place, name in enumerate(STREAMS):
             os.dup2(high[name], place, inheritable=True)
         syscalls.close_range(3, flags=_CLOSE_RANGE_CLOEXEC)
+        report.link = _socket.socket(fileno=link)
         report.send("confined")
     try:
         os.execvpe(argv[0], argv, env)
@@ -208,15 +250,6 @@ def _execute(argv: list[str], env: dict[str, str], fds: dict[str, int], report: 
         report.send("exec_failed", errno=error.errno)
 
 
-def let_go(fds: dict[str, int]) -> None:
-    """Close what only the worker should hold, in a process that is not it."""
-    for name in OWN:
-        if name in fds:
-            os.close(fds[name])
-
-
 def _above(fd: int) -> int:
-    """The same open file at a number out of the way of 0 to 3."""
-    import fcntl
-
-    return fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 16)
+    """The same open file at a number out of the way of 0 to 4."""
+    return fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _HIGH)

@@ -778,7 +778,7 @@ os.makedirs(os.path.join(proc, told["PIDs"]))
 with open(os.path.join(proc, told["PIDs"], "cgroup"), "w") as stream:
     stream.write("0::/app.slice/" + name + "\\n")
 """
-LAUNCHER = 4242
+INIT = 4242
 
 
 class Manager:
@@ -827,11 +827,10 @@ async def test_a_manager_gives_a_scope_with_every_limit(manager: Manager) -> Non
         assert group.needs_adoption
         assert group.needs_lingering
         assert group.procs_files == ()
-        await group.adopt(LAUNCHER)
+        await group.adopt(INIT)
         scope = only_group(group, "memory")
-        # The launcher is in it as well as the init.
-        assert (scope / "pids.max").read_text() == "22"
-        assert int((scope / "memory.max").read_text()) > (64 << 20) + cgroup.INIT_MEMORY_BYTES
+        assert (scope / "pids.max").read_text() == "21"
+        assert int((scope / "memory.max").read_text()) == (64 << 20) + cgroup.INIT_MEMORY_BYTES
         assert (scope / "memory.swap.max").read_text() == "0"
         assert (scope / "memory.oom.group").read_text() == "1"
         assert (scope / "cpu.max").read_text() == "190000 100000"
@@ -863,7 +862,7 @@ async def test_a_manager_that_does_not_hold_a_limit_fails_closed(
         monkeypatch.setattr(_cgroup_scope, "ADOPT_S", 0.3)
     with manager.host.make(manager.offer(mode)) as group:
         with pytest.raises(cgroup.NotMade) as caught:
-            await group.adopt(LAUNCHER)
+            await group.adopt(INIT)
         assert cause in caught.value.cause
         assert caught.value.guarantee == guarantee
         group.kill()
@@ -894,7 +893,7 @@ async def test_a_plain_group_is_adopted_by_doing_nothing(hybrid: Host) -> None:
     with hybrid.make() as group:
         assert not group.needs_adoption
         assert not group.needs_lingering
-        await group.adopt(LAUNCHER)
+        await group.adopt(INIT)
 
 
 def test_a_group_is_frozen_before_it_is_ended_one_by_one(tmp_path: Path) -> None:

@@ -21,9 +21,9 @@ class Scope(cgroup.Group):
         self.cause = cause
         self.adopted: list[int] = []
 
-    async def adopt(self, launcher_pid: int) -> None:
-        os.kill(launcher_pid, 0)
-        self.adopted.append(launcher_pid)
+    async def adopt(self, init_pid: int) -> None:
+        os.kill(init_pid, 0)
+        self.adopted.append(init_pid)
         if self.cause is not None:
             raise cgroup.NotMade("memory", self.cause)
 

@@ -1,0 +1,77 @@
+"""Messages between the supervisor and its own processes: one JSON object a packet, files beside it.
+
+Over socket pairs (SOCK_SEQPACKET, unix(7)), so that packets of several writers never mix. None of
+them is open in a process that runs a handler's code: what is said over them can be trusted. A long
+message travels as a file in memory (memfd_create(2)), since a packet has to fit the buffer.
+"""
+
+from __future__ import annotations
+
+import _socket
+import json
+import os
+import struct
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
+
+INLINE_BYTES = 32 << 10
+FILES_MAX = 16
+_CONTROL_BYTES = _socket.CMSG_SPACE(4 * FILES_MAX)
+_BY_FILE = b"\0"
+
+
+def pack(message: dict[str, Any]) -> bytes:
+    """The text of a message."""
+    return json.dumps(message, separators=(",", ":")).encode()
+
+
+def send(link: _socket.socket, text: bytes, files: Sequence[int] = (), flags: int = 0) -> None:
+    """Send one message, and open files with it.
+
+    Raises:
+        BlockingIOError: the link does not block, and its buffer is full.
+        OSError: nobody reads any more.
+    """
+    if len(text) <= INLINE_BYTES:
+        _send(link, text, files, flags)
+        return
+    held = os.memfd_create("message")
+    try:
+        with os.fdopen(os.dup(held), "wb") as file:
+            file.write(text)
+        _send(link, _BY_FILE, [*files, held], flags)
+    finally:
+        os.close(held)
+
+
+def _send(link: _socket.socket, text: bytes, files: Sequence[int], flags: int) -> None:
+    flags |= _socket.MSG_NOSIGNAL
+    if not files:
+        link.send(text, flags)
+        return
+    rights = struct.pack(f"{len(files)}i", *files)
+    link.sendmsg([text], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, rights)], flags)
+
+
+def receive(link: _socket.socket) -> tuple[dict[str, Any] | None, list[int]]:
+    """The next message and the files that came with it, close-on-exec; None at the end.
+
+    Raises:
+        BlockingIOError: the link does not block, and nothing is there.
+    """
+    flags = _socket.MSG_CMSG_CLOEXEC
+    text, control, _, _ = link.recvmsg(INLINE_BYTES, _CONTROL_BYTES, flags)
+    files: list[int] = []
+    for _, kind, data in control:
+        if kind == _socket.SCM_RIGHTS:
+            files += struct.unpack(f"{len(data) // 4}i", data)
+    if text == _BY_FILE:
+        held = files.pop()
+        os.lseek(held, 0, os.SEEK_SET)
+        with os.fdopen(held, "rb") as file:
+            text = file.read()
+    message: dict[str, Any] | None = json.loads(text) if text else None
+    return message, files

@@ -1,0 +1,207 @@
+"""The zygotes of this process: started when they are needed, again when they have died.
+
+One per way of building jails and set of preloaded modules. Each is started from one thread that
+lives as long as this process: the kernel ties a parent-death signal to the thread that started
+the child (prctl(2)).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from typing import Any
+
+import trio
+
+from . import host
+from ._child import links
+from .guarantees import Way
+from .plan import Plan
+
+BOOTSTRAP = os.path.join(os.path.dirname(os.path.realpath(__file__)), "_child", "bootstrap.py")
+JAILS_MAX = 10_000
+"""How many jails one zygote makes before the next one takes its place."""
+PLANS_MAX = 64
+_ONE_THREAD = dict.fromkeys(
+    (
+        "OMP_NUM_THREADS",
+        "OPENBLAS_NUM_THREADS",
+        "MKL_NUM_THREADS",
+        "NUMEXPR_NUM_THREADS",
+        "VECLIB_MAXIMUM_THREADS",
+    ),
+    "1",
+)
+"""So that the import of a numeric library starts no threads, which a fork would lose."""
+
+
+class ZygoteGone(OSError):
+    """The zygote ended before it had made a jail: another one can be tried."""
+
+
+class Zygote:
+    """One, as the supervisor sees it."""
+
+    def __init__(self, way: Way, preload: tuple[str, ...]) -> None:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            try:
+                self._process = _at_home(lambda: _start(theirs.fileno(), preload))
+            except BaseException:
+                ours.close()
+                raise
+        self._control = ours
+        self._plans: dict[str, None] = {}
+        self.made = 0
+        told = {
+            "way": way,
+            "ranged": host.id_base() is not None,
+            "supervisor_pid": os.getpid(),
+            "preload": preload,
+            "sys_path": [entry for entry in sys.path if entry] if preload else [],
+        }
+        with contextlib.suppress(OSError):
+            links.send(self._control, links.pack(told))
+        self._control.setblocking(False)
+
+    @property
+    def pid(self) -> int:
+        """The process's own."""
+        return self._process.pid
+
+    async def make(self, plan: Plan, own: Mapping[str, Any], files: list[int]) -> None:
+        """Ask for one jail; what comes of it is said over its own links, whose ends are `files`.
+
+        Raises:
+            ZygoteGone: it has ended.
+        """
+        if plan.key not in self._plans:
+            forget = [] if len(self._plans) < PLANS_MAX else list(self._plans)[:1]
+            for key in forget:
+                del self._plans[key]
+            await self._send({"plan": plan.told, "key": plan.key, "forget": forget}, [])
+            self._plans[plan.key] = None
+        await self._send({"key": plan.key, "own": own}, files)
+        self.made += 1
+
+    async def _send(self, message: dict[str, Any], files: list[int]) -> None:
+        text = links.pack(message)
+        while True:
+            try:
+                links.send(self._control, text, files)
+                return
+            except BlockingIOError:
+                await trio.lowlevel.wait_writable(self._control)
+            except OSError as error:
+                raise ZygoteGone(error.errno, "the zygote has ended") from error
+
+    def is_gone(self) -> bool:
+        """Whether it has ended; then it is reaped as well."""
+        return self._process.poll() is not None
+
+    def let_go(self) -> None:
+        """Take no more of it: it ends when its last jail has."""
+        self._control.close()
+
+
+def _start(fd: int, preload: tuple[str, ...]) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [host.EXECUTABLE, "-I", "-S", BOOTSTRAP, str(fd)],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        pass_fds=(fd,),
+        # Constant: it runs outside the jails, where a caller's LD_PRELOAD would be ours.
+        env={**host.base_environment(), **(_ONE_THREAD if preload else {})},
+        cwd="/",
+        start_new_session=True,
+    )
+
+
+class _Home:
+    """The thread that starts them, and those that run. One per process, also after a fork."""
+
+    def __init__(self) -> None:
+        self.pid = os.getpid()
+        self.uid = os.geteuid()
+        self.lock = threading.Lock()
+        self.zygotes: dict[tuple[Way, tuple[str, ...]], Zygote] = {}
+        self.retired: list[Zygote] = []
+        self._work: queue.SimpleQueue[tuple[Callable[[], Any], Future[Any]]] = queue.SimpleQueue()
+        threading.Thread(target=self._run, name="toolcell zygotes", daemon=True).start()
+
+    def _run(self) -> None:
+        while True:
+            act, done = self._work.get()
+            try:
+                done.set_result(act())
+            except BaseException as error:  # noqa: BLE001  # raised again where it was asked for
+                done.set_exception(error)
+
+    def do(self, act: Callable[[], Any]) -> Any:
+        done: Future[Any] = Future()
+        self._work.put((act, done))
+        return done.result()
+
+
+_home: _Home | None = None
+_home_lock = threading.Lock()
+
+
+def _the_home() -> _Home:
+    global _home
+    with _home_lock:
+        if _home is None or (_home.pid, _home.uid) != (os.getpid(), os.geteuid()):
+            # A forked child's thread, and whoever has another uid by now, starts its own.
+            _home = _Home()
+        return _home
+
+
+def _at_home(act: Callable[[], subprocess.Popen[bytes]]) -> subprocess.Popen[bytes]:
+    done: subprocess.Popen[bytes] = _the_home().do(act)
+    return done
+
+
+def zygote(way: Way, preload: tuple[str, ...] = ()) -> Zygote:
+    """The one that makes jails this way; started where there is none, or it has ended.
+
+    Raises:
+        OSError: it could not be started.
+    """
+    home = _the_home()
+    with home.lock:
+        found = home.zygotes.get((way, preload))
+        if found is not None and (found.is_gone() or found.made >= JAILS_MAX):
+            found.let_go()
+            home.retired.append(found)
+            found = None
+        home.retired = [each for each in home.retired if not each.is_gone()]
+        if found is None:
+            found = Zygote(way, preload)
+            home.zygotes[way, preload] = found
+        return found
+
+
+def retire(gone: Zygote) -> None:
+    """Use this one no more."""
+    home = _the_home()
+    with home.lock:
+        for key, found in list(home.zygotes.items()):
+            if found is gone:
+                del home.zygotes[key]
+                gone.let_go()
+                home.retired.append(gone)
+
+
+def pids() -> frozenset[int]:
+    """The processes that this one keeps for its jails."""
+    home = _the_home()
+    with home.lock:
+        return frozenset(each.pid for each in (*home.zygotes.values(), *home.retired))

@@ -1,0 +1,357 @@
+"""Jails that wait for their calls: made ahead by the same code that makes one for a call.
+
+       take ──► a jail that has given up all that it must not have; it runs one call, and ends
+       idle ──► make another one in its place
+
+A jail is never used twice, and never for a call that it was not made for: it waits below the key
+of its plan (`plan.py`). What it sees of the host is compared once more when it is taken, since it
+was opened earlier: a folder that is another by now, or has something mounted in it, is not shown.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import select
+from collections import OrderedDict, deque
+from collections.abc import Sequence
+from typing import Self
+
+import trio
+
+from . import cgroup, offers
+from ._child import ids, syscalls
+from .contained import Contained
+from .guarantees import Broken
+from .launch import Jail
+from .plan import Plan, plan_of
+from .spec import JailSpec
+
+_log = logging.getLogger("toolcell")
+
+IDLE_S = 0.002
+"""How long no call may have run before jails are made: a call is not to wait for one's making."""
+BUSY_S = 0.25
+"""After so long they are made beside calls."""
+AGAIN_S = 1.0
+"""How long a spec whose jails cannot be made is left alone."""
+WAITING_BYTES = 6 << 20
+"""What a waiting jail is taken to need: the private pages of its two processes (PSS)."""
+
+
+class Pool:
+    """A fixed number of jails waiting for each of the specs that were used last.
+
+    `waiting` jails for each of `specs` specs, and never more than `memory_bytes` allow; the specs
+    least recently used are dropped. `preload` names modules that every jail has imported already,
+    from the supervisor's own `sys.path`: trusted code, whose import starts no threads.
+
+    Use it as `async with Pool() as pool`. On leaving, cancelled or not, all that wait are ended
+    and gone. One pool serves the calls of one event loop.
+
+    Raises:
+        ValueError: a number is out of range, or a module cannot be preloaded (when entered).
+    """
+
+    def __init__(
+        self,
+        waiting: int = 2,
+        *,
+        specs: int = 4,
+        memory_bytes: int = 256 << 20,
+        preload: Sequence[str] = (),
+    ) -> None:
+        if waiting < 0 or specs < 1 or memory_bytes < 0:
+            raise ValueError("waiting and memory_bytes are 0 or more, specs 1 or more")
+        self.preload = tuple(preload)
+        self._count = waiting
+        self._specs = specs
+        self._jails_max = memory_bytes // WAITING_BYTES
+        self._shelves: OrderedDict[int, _Shelf] = OrderedDict()
+        self._running = 0
+        self._idle_at_s = -math.inf
+        self._wanted = trio.Event()
+        self._nursery: trio.Nursery | None = None
+        self._scope = trio.CancelScope()
+        self._ended = trio.Event()
+        self._mounts: _Mounts | None = None
+
+    async def __aenter__(self) -> Self:
+        if self.preload:
+            await self._check_preload()
+        if self._count:
+            self._mounts, self._scope, self._ended = _Mounts(), trio.CancelScope(), trio.Event()
+            self._wanted = trio.Event()
+            begun = trio.Event()
+            # Of the loop, not of a task: whoever leaves need not be the task that entered.
+            trio.lowlevel.spawn_system_task(self._live, begun)
+            await begun.wait()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._mounts is not None:
+            self._scope.cancel()
+            with trio.CancelScope(shield=True):
+                await self._ended.wait()
+            self._mounts.close()
+            self._mounts = None
+
+    async def _live(self, begun: trio.Event) -> None:
+        """Keep jails waiting until it is left, then end them all."""
+        try:
+            with self._scope:
+                async with trio.open_nursery() as self._nursery:
+                    begun.set()
+                    await self._keep_filled()
+        except Exception:  # noqa: BLE001  # a defect of ours costs time, not calls: no jail waits
+            _log.exception("the pool of waiting jails is closed by a defect of toolcell")
+        finally:
+            self._nursery = None
+            shelves = list(self._shelves.values())
+            self._shelves.clear()
+            with trio.CancelScope(shield=True):
+                async with trio.open_nursery() as nursery:
+                    for jail in (jail for shelf in shelves for jail, _ in shelf.jails):
+                        nursery.start_soon(end, jail)
+            self._ended.set()
+
+    async def _check_preload(self) -> None:
+        spec = JailSpec()
+        plan = plan_of(spec, await offers.current())
+        if isinstance(plan, Broken):
+            return  # Each call says so itself.
+        jail = await _made(plan, spec, self.preload)
+        try:
+            if not await jail.ready():
+                facts = jail.reports.get("failed", {})
+                if facts.get("guarantee") == "preload":
+                    raise ValueError(f"{facts['stage']} cannot be preloaded: {facts['cause']}")
+        finally:
+            await end(jail)
+
+    # -- calls ----------------------------------------------------------------------------
+
+    def take(self, plan: Plan, spec: JailSpec) -> Jail | None:
+        """A jail that waits for such a call; None where none does. Another one will be made.
+
+        Each call to it is followed by one to `done`.
+        """
+        self._running += 1
+        if self._nursery is None or plan.agreed.way != "namespaces":
+            # Without namespaces a jail counts on what its user's other processes are right now.
+            return None
+        shelf = self._shelf(plan, spec)
+        self._wanted.set()
+        looks = self._look(shelf) if shelf.jails else None
+        while shelf.jails:
+            jail, looked = shelf.jails.popleft()
+            if jail.is_ready and not jail.is_over() and looked == looks:
+                return jail
+            self._nursery.start_soon(end, jail)
+        return None
+
+    def done(self) -> None:
+        """A call has ended."""
+        self._running -= 1
+        self._idle_at_s = trio.current_time() + IDLE_S
+        self._wanted.set()
+
+    async def fill(self, spec: JailSpec, count: int | None = None) -> int:
+        """Have jails wait for this spec now; how many do. At most `waiting` of them.
+
+        Fewer than asked for where they cannot be had: a call then says why.
+        """
+        plan = plan_of(spec, await offers.current(thorough=bool(spec.waive)))
+        if isinstance(plan, Broken) or self._nursery is None or plan.agreed.way != "namespaces":
+            return 0
+        shelf = self._shelf(plan, spec)
+        wanted = self._count if count is None else min(count, self._count)
+        while len(shelf.jails) < wanted and await self._add(shelf):
+            pass
+        return len(shelf.jails)
+
+    def waiting_pids(self) -> list[int]:
+        """The inits of the jails that wait."""
+        jails = (jail for shelf in self._shelves.values() for jail, _ in shelf.jails)
+        return [jail.pid for jail in jails if jail.pid is not None]
+
+    def _shelf(self, plan: Plan, spec: JailSpec) -> _Shelf:
+        # Two promises can be kept by one jail, and are two all the same: so by the very plan.
+        key = id(plan)
+        shelf = self._shelves.get(key)
+        if shelf is None:
+            shelf = self._shelves[key] = _Shelf(plan, spec)
+        self._shelves.move_to_end(key)
+        while len(self._shelves) > self._specs:
+            _, oldest = self._shelves.popitem(last=False)
+            self._drop(oldest)
+        return shelf
+
+    def _drop(self, shelf: _Shelf) -> None:
+        while shelf.jails and self._nursery is not None:
+            self._nursery.start_soon(end, shelf.jails.popleft()[0])
+
+    # -- making ---------------------------------------------------------------------------
+
+    async def _keep_filled(self) -> None:
+        """Make what lacks, one jail at a time, while no call runs."""
+        while True:
+            await self._wanted.wait()
+            self._wanted = trio.Event()
+            while (shelf := self._lacking()) is not None:
+                await self._quiet()
+                await self._add(shelf)
+
+    async def _quiet(self) -> None:
+        """Until no call has run for a moment, or this has waited long enough."""
+        with trio.move_on_after(BUSY_S):
+            while self._running or trio.current_time() < self._idle_at_s:  # noqa: ASYNC110 - a clock
+                await trio.sleep(IDLE_S)
+
+    def _lacking(self) -> _Shelf | None:
+        """The spec used last that has fewer jails than it should."""
+        if sum(len(shelf.jails) for shelf in self._shelves.values()) >= self._jails_max:
+            return None
+        now_s = trio.current_time()
+        for shelf in reversed(self._shelves.values()):
+            if len(shelf.jails) < self._count and now_s >= shelf.not_before_s:
+                return shelf
+        return None
+
+    def _look(self, shelf: _Shelf) -> object:
+        assert self._mounts is not None, "it is not entered"
+        return shelf.look(self._mounts)
+
+    async def _add(self, shelf: _Shelf) -> bool:
+        """One jail more; False where it cannot be had now."""
+        looks = self._look(shelf)
+        try:
+            jail = await _made(shelf.plan, shelf.spec, self.preload)
+        except (cgroup.NotMade, Contained, LookupError, OSError):
+            # A call finds out by itself, and says so.
+            shelf.not_before_s = trio.current_time() + AGAIN_S
+            return False
+        is_ready = False
+        try:
+            is_ready = await jail.ready() and shelf in self._shelves.values()
+            if is_ready:
+                shelf.jails.append((jail, looks))
+            else:
+                shelf.not_before_s = trio.current_time() + AGAIN_S
+        finally:
+            if not is_ready:
+                with trio.CancelScope(shield=True):
+                    await end(jail)
+        return is_ready
+
+
+class _Shelf:
+    """The jails that wait for one spec."""
+
+    def __init__(self, plan: Plan, spec: JailSpec) -> None:
+        self.plan = plan
+        self.spec = spec
+        # Each with how the host looked when it was about to be made.
+        self.jails: deque[tuple[Jail, object]] = deque()
+        self.not_before_s = -math.inf
+
+    def look(self, mounts: _Mounts) -> object:
+        """What a jail that is made now would see of the host: which folders, whose, and mounts."""
+        return (
+            tuple(_identity(path) for path, _ in self.plan.seen),
+            tuple(
+                _owners(entry["path"])
+                for entry in self.plan.told["mounts"]
+                if entry["owned"] and not entry["shared"] and os.geteuid() == 0
+            ),
+            mounts.below(self.plan),
+        )
+
+
+def _identity(path: str) -> tuple[int, int] | None:
+    """What lies at a path, reached through no link; None where nothing does."""
+    try:
+        fd = syscalls.open_exactly(path)
+    except OSError:
+        return None
+    try:
+        found = os.fstat(fd)
+        return found.st_dev, found.st_ino
+    finally:
+        os.close(fd)
+
+
+def _owners(path: str) -> object:
+    """Whose what lies in a folder is: a jail maps these ids, as they were when it was made."""
+    try:
+        fd = syscalls.open_exactly(path)
+    except OSError:
+        return None
+    try:
+        return ids.owners_of(fd)
+    except OSError:
+        return None
+    finally:
+        os.close(fd)
+
+
+class _Mounts:
+    """What is mounted on the host, read again only when it changes (proc_pid_mountinfo(5))."""
+
+    def __init__(self) -> None:
+        self._fd = os.open("/proc/self/mountinfo", os.O_RDONLY | os.O_CLOEXEC)
+        self._poller = select.poll()
+        self._poller.register(self._fd, select.POLLPRI)
+        self._points: tuple[bytes, ...] | None = None
+        self._known: dict[str, tuple[bytes, ...]] = {}
+
+    def below(self, plan: Plan) -> tuple[bytes, ...]:
+        """The mounts in what a plan's jails see, and on the way there."""
+        if self._points is None or self._poller.poll(0):
+            self._points, self._known = self._read(), {}
+        found = self._known.get(plan.key)
+        if found is None:
+            tops = [os.fsencode(path) for path, _ in plan.seen]
+            found = tuple(
+                line
+                for line in self._points
+                if any(
+                    point == top or point.startswith(top + b"/") or top.startswith(point + b"/")
+                    for point in [line.split()[4]]
+                    for top in tops
+                )
+            )
+            self._known[plan.key] = found
+        return found
+
+    def _read(self) -> tuple[bytes, ...]:
+        os.lseek(self._fd, 0, os.SEEK_SET)
+        parts = []
+        while part := os.read(self._fd, 1 << 16):
+            parts.append(part)
+        return tuple(b"".join(parts).splitlines())
+
+    def close(self) -> None:
+        """Let go of it."""
+        os.close(self._fd)
+
+
+async def _made(plan: Plan, spec: JailSpec, preload: tuple[str, ...]) -> Jail:
+    from ._call import make
+
+    return await make(plan, spec, preload)
+
+
+async def end(jail: Jail) -> None:
+    """End a jail that has run nothing, and wait until it is gone."""
+    try:
+        jail.say("end")
+        if jail.pidfd is not None:
+            with trio.move_on_after(1.0, shield=True):
+                await trio.lowlevel.wait_readable(jail.pidfd)
+            jail.kill()
+        with trio.CancelScope(shield=True):
+            await jail.group.remove()
+    finally:
+        jail.close()
