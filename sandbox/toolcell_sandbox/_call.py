@@ -120,9 +120,7 @@ async def run_in_jail(
         upper = call.jail.take_upper()
         if upper is not None:
             (keep or Upper.close)(upper)
-        with trio.CancelScope(shield=True):
-            await call.jail.group.remove()
-        call.jail.close()
+        call.jail.see_out()
         if pool is not None:
             pool.done()
 
@@ -206,7 +204,7 @@ class _Call:
             for name in ("zygote_broke", "init_broke", "worker_broke")
             if name in reports
         ]
-        if not told and "failed" not in reports and seen.own_kill is None:
+        if seen.own_kill is None and not reports.keys() & {"ended", "done", "failed"}:
             broke.append("the zygote ended while the call ran")
         return {
             "own_kill": seen.own_kill,

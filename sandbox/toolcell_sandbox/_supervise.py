@@ -1,9 +1,11 @@
 """One call in its jail, from the order to the proven end of the tree: drain, watch, kill.
 
-Theory of operation. The init's end is the end of the whole tree (pid_namespaces(7)), so there is
-one thing to wait for, its pidfd; no pid is ever signalled that could have been reused. The reason
-of a kill is recorded before the kill. Streams are read past the end of the leader, up to the end
-of the tree; then nobody is left to hold them open.
+Theory of operation. The tree is empty when its init has said so, which it does once wait4(2) has
+told it that no child is left: as process 1 of its namespace it is the parent of every orphan. Or
+when the init itself has ended, which takes the tree along (pid_namespaces(7)): its pidfd tells, and
+no pid is ever signalled that could have been reused. The reason of a kill is recorded before the
+kill. Streams are read past the end of the leader, up to the end of the tree; then nobody is left
+to hold them open.
 
 All that can be read is in one epoll set, and all that is timed in one deadline: a call takes a
 handful of turns of trio's loop, and no task of its own unless something has to be awaited
@@ -113,7 +115,7 @@ class Supervision:
         begin: Callable[[], None],
     ) -> None:
         """To the proven end of the tree. Cancelled, it kills it and waits until it is gone."""
-        jail, line = self._jail, self._streams.line
+        line = self._streams.line
         if line is not None:
             self.channel = Channel(line, self._hold, answer=answer, on_progress=on_progress)
         try:
@@ -145,7 +147,7 @@ class Supervision:
                 self.kill("cancelled")
                 with trio.CancelScope(shield=True):
                     await self._follow(drains=False)
-            if not self._jail.reports.keys() & {"ended", "reaped", "emptied", "done"}:
+            if not self._jail.reports.keys() & {"ended", "reaped", "emptied"}:
                 # Nobody said that the tree is empty: what a group holds is still there then.
                 self._jail.kill_group()
                 self._jail.clear_up()
@@ -166,12 +168,12 @@ class Supervision:
     async def _follow(self, *, drains: bool = True) -> None:
         """Turn by turn, until the tree is gone and what it left in the pipes is read."""
         self._hold.on_change = self._wake
-        # Without a descriptor of the init there is none: it never began.
-        while not (self._is_gone or (self._jail.pidfd is None and self._jail.is_silent)):
+        while not (self._is_gone or self._jail.is_empty):
             await self._await_turn(self._next_s())
             await self._look()
         self.ended_s = time.monotonic()
-        self._jail.hear(self._jail.init)
+        for link in (self._jail.init, self._jail.work):
+            self._hear(link)
         told = {"ended", "reaped", "emptied", "done", "failed"}
         until_s = trio.current_time() + SAY_S
         while not (self._jail.is_silent or self._jail.reports.keys() & told):

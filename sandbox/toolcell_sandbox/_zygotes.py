@@ -134,6 +134,8 @@ class _Home:
         self.lock = threading.Lock()
         self.zygotes: dict[tuple[Way, tuple[str, ...]], Zygote] = {}
         self.retired: list[Zygote] = []
+        # How many pools need the zygotes of a set of modules.
+        self.holders: dict[tuple[str, ...], int] = {}
         self._work: queue.SimpleQueue[tuple[Callable[[], Any], Future[Any]]] = queue.SimpleQueue()
         threading.Thread(target=self._run, name="toolcell zygotes", daemon=True).start()
 
@@ -187,6 +189,26 @@ def zygote(way: Way, preload: tuple[str, ...] = ()) -> Zygote:
             found = Zygote(way, preload)
             home.zygotes[way, preload] = found
         return found
+
+
+def hold(preload: tuple[str, ...]) -> None:
+    """Keep the zygotes that have these modules until `drop`; those without any are always kept."""
+    home = _the_home()
+    with home.lock:
+        home.holders[preload] = home.holders.get(preload, 0) + 1
+
+
+def drop(preload: tuple[str, ...]) -> None:
+    """Need them no more: when nobody does, they end once their last jails have."""
+    home = _the_home()
+    with home.lock:
+        home.holders[preload] = home.holders.get(preload, 0) - 1
+        if preload and home.holders[preload] <= 0:
+            del home.holders[preload]
+            for key in [key for key in home.zygotes if key[1] == preload]:
+                found = home.zygotes.pop(key)
+                found.let_go()
+                home.retired.append(found)
 
 
 def retire(gone: Zygote) -> None:

@@ -25,6 +25,8 @@ from .spec import Handler, JailSpec, Limits, PythonHandler
 
 REMOVE = os.path.join(os.path.dirname(os.path.realpath(__file__)), "_child", "remove.py")
 PIPE_BYTES = 1 << 18
+END_S = 2.0
+"""How long an init may take to end by itself, when nothing is left for it to do."""
 
 
 class Jail:
@@ -130,6 +132,17 @@ class Jail:
         self.hear(self.init)
         return self.is_silent or bool(self.reports.keys() & {"failed", "ended", "done", "reaped"})
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing of the tree is left: its init said so, or never began.
+
+        Without namespaces the init has more to do first.
+        """
+        said = self.reports.keys() & {"ended", "reaped"}
+        return (bool(said) and self.agreed.way == "namespaces") or (
+            self.pidfd is None and self.is_silent
+        )
+
     def hear(self, link: socket.socket) -> bool:
         """Take what is there to be heard of it, without waiting; whether more may come."""
         while True:
@@ -201,6 +214,26 @@ class Jail:
         """
         upper, self.upper = self.upper, None
         return upper
+
+    def see_out(self) -> None:
+        """Let go of an empty jail once its init has ended; whoever had its call need not wait."""
+        trio.lowlevel.spawn_system_task(self._see_out)
+
+    async def _see_out(self) -> None:
+        with trio.CancelScope(shield=True):
+            try:
+                await self.gone()
+            finally:
+                self.close()
+
+    async def gone(self) -> None:
+        """Until its init has ended, and its control group is removed."""
+        if self.pidfd is not None:
+            with trio.move_on_after(END_S):
+                await trio.lowlevel.wait_readable(self.pidfd)
+            # One that has ended is no more to be found.
+            self.kill()
+        await self.group.remove()
 
     def close(self) -> None:
         """Let go of all of it; a jail that still waits ends by that."""

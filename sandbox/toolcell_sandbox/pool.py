@@ -20,7 +20,7 @@ from typing import Self
 
 import trio
 
-from . import cgroup, offers
+from . import _zygotes, cgroup, offers
 from ._child import ids, syscalls
 from .contained import Contained
 from .guarantees import Broken
@@ -78,8 +78,13 @@ class Pool:
         self._mounts: _Mounts | None = None
 
     async def __aenter__(self) -> Self:
-        if self.preload:
-            await self._check_preload()
+        _zygotes.hold(self.preload)
+        try:
+            if self.preload:
+                await self._check_preload()
+        except BaseException:
+            _zygotes.drop(self.preload)
+            raise
         if self._count:
             self._mounts, self._scope, self._ended = _Mounts(), trio.CancelScope(), trio.Event()
             self._wanted = trio.Event()
@@ -96,6 +101,7 @@ class Pool:
                 await self._ended.wait()
             self._mounts.close()
             self._mounts = None
+        _zygotes.drop(self.preload)
 
     async def _live(self, begun: trio.Event) -> None:
         """Keep jails waiting until it is left, then end them all."""
@@ -345,13 +351,9 @@ async def _made(plan: Plan, spec: JailSpec, preload: tuple[str, ...]) -> Jail:
 
 async def end(jail: Jail) -> None:
     """End a jail that has run nothing, and wait until it is gone."""
-    try:
-        jail.say("end")
-        if jail.pidfd is not None:
-            with trio.move_on_after(1.0, shield=True):
-                await trio.lowlevel.wait_readable(jail.pidfd)
-            jail.kill()
-        with trio.CancelScope(shield=True):
-            await jail.group.remove()
-    finally:
-        jail.close()
+    jail.say("end")
+    with trio.CancelScope(shield=True):
+        try:
+            await jail.gone()
+        finally:
+            jail.close()

@@ -231,7 +231,7 @@ def watched(folder: Path, level: Isolation, monkeypatch: pytest.MonkeyPatch) -> 
     yield cage
     after = trio.run(cage.command, "echo", "next")
     assert (after.kind, after.stdout) == (None, b"next\n")
-    assert before.problems(Left.now(temporary)) == ()
+    assert before.problems(temporary) == ()
 
 
 @pytest.fixture

@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-import toolcell_sandbox
 from toolcell_sandbox import JailOutcome, JailSpec, Pool
 from toolcell_sandbox._call import run_in_jail
 
@@ -51,8 +50,8 @@ def jails(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> st
     way: str = request.param
     if way == "waiting":
         for module in list(sys.modules.values()):
-            if module is not toolcell_sandbox and vars(module).get("run_in_jail") is run_in_jail:
-                # Where tests make calls, not where executors do: these have pools of their own.
-                if not module.__name__.startswith("toolcell"):
-                    monkeypatch.setattr(module, "run_in_jail", in_waiting_jail)
+            # Where tests make calls, not where executors do: these have pools of their own.
+            is_ours = module.__name__.startswith("toolcell")
+            if not is_ours and vars(module).get("run_in_jail") is run_in_jail:
+                monkeypatch.setattr(module, "run_in_jail", in_waiting_jail)
     return way

@@ -34,9 +34,9 @@ from toolcell_sandbox import (
     Limits,
     Mount,
     PythonHandler,
+    _zygotes,
     run_in_jail,
 )
-from toolcell_sandbox import _zygotes
 from toolcell_sandbox._child import syscall_table
 from toolcell_sandbox.host import base_environment
 

@@ -29,7 +29,7 @@ from toolcell.approval import ApprovalRequest, from_callback, unsafe_approve_all
 from toolcell.audit import read, verify
 from toolcell.bridges.blocking import BlockingExecutor
 
-from .conftest import Ledger, pids_below
+from .conftest import Ledger, left_below
 
 who: contextvars.ContextVar[str] = contextvars.ContextVar("who", default="nobody")
 
@@ -337,7 +337,7 @@ def test_a_call_that_is_taken_back_is_gone_and_recorded_when_that_returns(
             work = functools.partial(box.call, *hanging.given, sink=seen)
             said = await driver.taken_back(box, work, hanging.started)
             # At once: nothing is waited for here.
-            assert (alive(hanging.marker), pids_below(os.getpid())) == ([], set())
+            assert (alive(hanging.marker), left_below(os.getpid())) == ([], set())
             assert endings(place) == ["cancelled"]
             assert driver.is_cancelled(said)
 
@@ -481,7 +481,7 @@ def test_a_stream_gives_every_event_and_leaving_it_early_ends_the_call(
             assert text(seen[-1]) == "1\n2\n3\n"
             seen = await driver.events(box, *hanging.given, until=Output)
             assert isinstance(seen[-1], Output)
-            assert (alive(hanging.marker), pids_below(os.getpid())) == ([], set())
+            assert (alive(hanging.marker), left_below(os.getpid())) == ([], set())
             assert endings(place) == [None, "cancelled"]
 
     driver.run(main)

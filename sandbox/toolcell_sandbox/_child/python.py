@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import functools
 import os
 import sys
 import types
@@ -29,11 +30,27 @@ _hidden = [os.path.dirname(os.path.abspath(__file__)), "<frozen importlib"]
 
 def preload() -> None:
     """Load what every handler's run loads, in the process that it is forked from."""
-    import _posixsubprocess  # noqa: F401  # for its effect on sys.modules
-    import importlib  # noqa: F401
-    import resource  # noqa: F401
+    import importlib
 
-    _sha256(b"")
+    for name in ("_posixsubprocess", "resource"):
+        importlib.import_module(name)
+    _sha256()
+
+
+def rehearse(limits: dict[str, Any], state: State) -> None:
+    """Do once what every run does, with nothing in it, and what can be done before there is one."""
+    _watch_limits(state)
+    rlimits.raise_fence(limits["memory_bytes"], limits["mapped_bytes"])
+    rlimits.lift_fence()
+    with open(os.devnull, "rb") as file:
+        digest = _sha256()(file.read()).hexdigest()
+    module = types.ModuleType(digest)
+    source = b"def f(a, *, b=None):\n    return {'a': a}\n"
+    exec(compile(source, digest, "exec", dont_inherit=True), module.__dict__)
+    adapter = _load_adapter(None)
+    value = adapter(_resolve(module, "f"), {"a": [1, "b"]}, {})()
+    frames.text({"ok": True, "value": encode.plain(value)})
+    _flush()
 
 
 def run(handler: dict[str, Any], result_fd: int, limits: dict[str, Any], state: State) -> int:
@@ -43,7 +60,6 @@ def run(handler: dict[str, Any], result_fd: int, limits: dict[str, Any], state: 
     _hidden.extend(handler["hidden"])
     global _scratch_is_sized
     _scratch_is_sized = limits["disk_bytes"] is not None
-    _watch_limits(state)
     if rlimits.raise_fence(limits["memory_bytes"], limits["mapped_bytes"]) is not None:
         state.note(FENCED)
     say_last = _opened(handler, limits)
@@ -111,7 +127,7 @@ def _load(handler: dict[str, Any]) -> types.ModuleType:
     fd = os.open(handler["file"], os.O_RDONLY | os.O_CLOEXEC)
     with os.fdopen(fd, "rb") as file:
         source = file.read()
-    if handler["digest"] not in (None, _sha256(source)):
+    if handler["digest"] not in (None, _sha256()(source).hexdigest()):
         raise ImportError(
             f"{os.path.basename(handler['file'])} has changed since it was registered"
         )
@@ -126,13 +142,15 @@ def _load(handler: dict[str, Any]) -> types.ModuleType:
     return module
 
 
-def _sha256(data: bytes) -> str:
-    """By CPython's own code where it can be had: hashlib loads OpenSSL, into every jail."""
+@functools.cache
+def _sha256() -> Callable[[bytes], Any]:
+    """CPython's own code where it can be had: hashlib loads OpenSSL, into every jail."""
     import importlib
 
     for name in ("_sha2", "_sha256", "hashlib"):  # Before Python 3.12 it is the second.
         with contextlib.suppress(ImportError):
-            return str(importlib.import_module(name).sha256(data).hexdigest())
+            found: Callable[[bytes], Any] = importlib.import_module(name).sha256
+            return found
     raise ImportError("this Python has no SHA-256")
 
 

@@ -16,9 +16,7 @@ import signal
 import sys
 
 from . import (
-    encode,
     filters,
-    frames,
     ids,
     landlock,
     links,
@@ -66,7 +64,7 @@ def main(
     code = 1
     try:
         late = _confine(config, report, init, ranged=ranged)
-        _warm_up()
+        _warm_up(config, state)
         report.send("ready")
         call, files = links.receive(report.link)
         if call is None:
@@ -140,15 +138,19 @@ def _confine(
                 late = rules
             else:
                 rules.restrict()
+    for place in config.get("reach", ()):
+        os.close(place[0])
     with stage("syscalls_filtered", "seccomp"):
         _filter(config, report, init)
     return late
 
 
-def _warm_up() -> None:
+def _warm_up(config: dict[str, Any], state: State) -> None:
     """Go the way of a call once: what it touches first is then no longer to be copied."""
-    text = json.dumps({"handler": {"arguments": {}}, "env": {"A": "b"}})
-    frames.text({"ok": True, "value": encode.plain(json.loads(text))})
+    text = json.dumps({"handler": {"arguments": {"a": [1, "b"]}}, "env": dict(os.environ)})
+    _become_python(config, json.loads(text)["env"])
+    _above(_above(0))
+    python.rehearse(config["limits"], state)
 
 
 def _change_folder(folder: str, workspace: str, report: Report) -> None:

@@ -1,0 +1,252 @@
+"""Jails that wait for their calls: what holds is the same, and nothing of an earlier moment shows.
+
+The endings, the capture and the levels are tested both ways elsewhere (`both_ways.py`); here is
+what only waiting can break.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+
+from toolcell_sandbox import (
+    CommandHandler,
+    JailSpec,
+    Limits,
+    Mount,
+    Pool,
+    PythonHandler,
+    _zygotes,
+    run_in_jail,
+)
+from toolcell_sandbox.guarantees import Way
+from toolcell_sandbox.spec import WorkspaceMode
+
+from .conftest import Jail, left_below, pids_below
+
+
+@pytest.fixture
+def zygotes_are_new() -> Iterator[None]:
+    """Leave the next test none of the zygotes that this one has ended."""
+    yield
+    ways: tuple[Way, ...] = ("namespaces", "process_group")
+    for way in ways:
+        _zygotes.zygote(way)
+
+
+def shell(text: str) -> CommandHandler:
+    return CommandHandler(argv=("/bin/sh", "-c", text))
+
+
+def text(outcome: Any) -> str:
+    assert outcome.failure is None, outcome.failure
+    return str(outcome.stdout.text())
+
+
+async def test_a_waiting_jail_is_for_one_call(jail: Jail):
+    """A jail that is used again brings what one call left to the next."""
+    spec = jail.spec()
+    async with Pool(waiting=2) as pool:
+        assert await pool.fill(spec) == 2
+        first, second = pool.waiting_pids()
+        for place in (0, 1):
+            outcome = await run_in_jail(
+                shell("cat /tmp/left; touch /tmp/left"), spec, pool=pool, stdin=None
+            )
+            assert outcome.timing.was_waiting, place
+            assert "No such file" in outcome.stderr.text()
+        assert {first, second}.isdisjoint(pool.waiting_pids())
+
+
+async def test_what_was_changed_while_it_waited_is_seen(jail: Jail):
+    """A tool that reads yesterday's file answers yesterday's question."""
+    modes: tuple[WorkspaceMode, ...] = ("read_only", "transaction", "direct")
+    for mode in modes:
+        spec = JailSpec(workspace=str(jail.workspace), workspace_mode=mode)
+        file = jail.workspace / "file"
+        file.write_text("before")
+        async with Pool(waiting=1) as pool:
+            assert await pool.fill(spec) == 1
+            file.write_text("after")
+            (jail.workspace / f"new {mode}").mkdir()
+            outcome = await run_in_jail(shell("cat file; ls -d new*"), spec, pool=pool)
+        assert outcome.timing.was_waiting
+        assert text(outcome).startswith("after")
+        assert f"new {mode}" in text(outcome)
+
+
+async def test_a_folder_that_has_been_replaced_since_is_not_the_old_one(jail: Jail):
+    """Else a call reads, and changes, a folder that its user has put away."""
+    spec = jail.spec()
+    (jail.workspace / "which").write_text("old")
+    async with Pool(waiting=1) as pool:
+        assert await pool.fill(spec) == 1
+        jail.workspace.rename(f"{jail.workspace}-away")
+        jail.workspace.mkdir()
+        (jail.workspace / "which").write_text("new")
+        outcome = await run_in_jail(shell("cat which"), spec, pool=pool)
+    assert not outcome.timing.was_waiting
+    assert text(outcome) == "new"
+
+
+async def test_masks_are_those_of_the_call(jail: Jail):
+    """A secret that came while the jail waited would be shown."""
+    top = str(jail.workspace)
+    before = JailSpec(workspace=top, workspace_mode="read_only")
+    async with Pool(waiting=1) as pool:
+        assert await pool.fill(before) == 1
+        (jail.workspace / "open").touch()
+        (jail.workspace / "secret").write_text("s3cret")
+        spec = JailSpec(workspace=top, workspace_mode="read_only", masks={top: ("secret",)})
+        outcome = await run_in_jail(shell("ls; cat secret"), spec, pool=pool)
+    assert outcome.timing.was_waiting
+    assert (outcome.exit_code, outcome.stdout.text()) == (1, "open\n")
+
+
+async def test_a_call_gets_no_jail_that_was_made_for_another_spec(jail: Jail):
+    """More than it was promised, or less: both are another jail."""
+    spec = jail.spec()
+    others = (
+        jail.spec(writable=False),
+        jail.spec(memory_bytes="64M"),
+        jail.spec(disk_files=100),
+        JailSpec(workspace=spec.workspace, workspace_mode="direct", waive=("net_blocked",)),
+        JailSpec(workspace=spec.workspace, workspace_mode="direct", isolation="container"),
+        JailSpec(
+            workspace=spec.workspace,
+            workspace_mode="direct",
+            mounts=(Mount(path=str(jail.workspace.parent), owned=True),),
+        ),
+    )
+    async with Pool(waiting=1, specs=len(others) + 1) as pool:
+        assert await pool.fill(spec) == 1
+        for other in others:
+            outcome = await run_in_jail(shell("true"), other, pool=pool)
+            assert not outcome.timing.was_waiting
+        # The control: one that differs in what only the supervisor sees to gets it.
+        like = jail.spec(wall_s=7, head_bytes=5)
+        outcome = await run_in_jail(shell("echo 1234567; env"), like, pool=pool)
+        assert outcome.timing.was_waiting
+        assert outcome.stdout.head == b"12345"
+
+
+async def test_one_that_cannot_be_made_is_never_handed_out(jail: Jail):
+    """A jail that failed half way is none; the call says what failed."""
+    spec = JailSpec(workspace=str(jail.workspace), mounts=(Mount(path="/no/such/folder"),))
+    async with Pool(waiting=1) as pool:
+        assert await pool.fill(spec) == 0
+        outcome = await run_in_jail(shell("true"), spec, pool=pool)
+    assert outcome.failure is not None
+    assert outcome.failure.kind == "confinement_failed"
+
+
+async def test_the_least_recently_used_specs_are_dropped_and_the_number_is_bounded(jail: Jail):
+    """Else every kind of call that was ever made holds memory for ever."""
+    specs = [jail.spec(processes=40 + number) for number in range(3)]
+    async with Pool(waiting=1, specs=2) as pool:
+        for spec in specs:
+            assert await pool.fill(spec) == 1
+        assert len(pool.waiting_pids()) == 2
+        assert (await run_in_jail(shell("true"), specs[2], pool=pool)).timing.was_waiting
+        assert not (await run_in_jail(shell("true"), specs[0], pool=pool)).timing.was_waiting
+    for impossible in ({"waiting": -1}, {"specs": 0}, {"memory_bytes": -1}):
+        with pytest.raises(ValueError, match="or more"):
+            Pool(**{"waiting": 1, **impossible})
+
+
+async def test_those_that_wait_are_gone_when_the_pool_is_left(jail: Jail):
+    """Else an executor that is closed leaves processes, groups and mounts behind."""
+    with trio.CancelScope() as scope:
+        async with Pool(waiting=2) as pool:
+            await pool.fill(jail.spec())
+            assert len(pids_below(os.getpid())) >= 4
+            scope.cancel()
+            await trio.lowlevel.checkpoint()
+    assert not left_below(os.getpid())
+
+
+@pytest.mark.usefixtures("zygotes_are_new")
+async def test_a_zygote_that_dies_takes_what_waits_and_the_next_call_has_another(jail: Jail):
+    """It is one process for many calls: its loss must not be the end of all of them."""
+    spec = jail.spec()
+    async with Pool(waiting=1) as pool:
+        await pool.fill(spec)
+        for pid in _zygotes.pids():
+            os.kill(pid, signal.SIGKILL)
+        with trio.fail_after(10):
+            while pids_below(os.getpid()):
+                await trio.sleep(0.001)
+        outcome = await run_in_jail(shell("echo here"), spec, pool=pool)
+        assert not outcome.timing.was_waiting
+        assert text(outcome) == "here\n"
+
+
+@pytest.mark.usefixtures("zygotes_are_new")
+@pytest.mark.parametrize("isolation", ["standard", "container"])
+async def test_a_zygote_that_dies_under_a_call_is_a_typed_ending(jail: Jail, isolation: Any):
+    """Its jails end with it: nothing runs on that nobody watches, and the caller is told."""
+    spec = JailSpec(
+        workspace=str(jail.workspace),
+        workspace_mode="direct",
+        isolation=isolation,
+        limits=Limits(wall_s=30),
+    )
+
+    async def end_zygotes() -> None:
+        while not (jail.workspace / "up").exists():
+            await trio.sleep(0.005)
+        for pid in _zygotes.pids():
+            os.kill(pid, signal.SIGKILL)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(end_zygotes)
+        outcome = await run_in_jail(shell("touch up; sleep 1000 & sleep 1000"), spec)
+    assert outcome.failure is not None
+    assert outcome.failure.kind == "executor_error"
+    assert "zygote" in outcome.failure.operator_detail
+    assert not left_below(os.getpid())
+
+
+async def test_modules_are_loaded_ahead_and_only_where_that_is_asked_for(jail: Jail):
+    """A handler that imports them pays for it each time; one that does not must not see them."""
+    handler = jail.handler("import sys\nreturn sorted({'colorsys', 'wave'} & set(sys.modules))")
+    async with Pool(waiting=1, preload=("colorsys",)) as pool:
+        await pool.fill(jail.spec())
+        for waits in (True, False):
+            spec = jail.spec(processes=100 - waits)
+            outcome = await run_in_jail(handler, jail.spec() if waits else spec, pool=pool)
+            assert outcome.timing.was_waiting is waits
+            assert outcome.value == ["colorsys"]
+    assert (await run_in_jail(handler, jail.spec())).value == []
+
+
+async def test_what_cannot_be_loaded_ahead_is_refused_when_the_pool_is_entered(
+    jail: Jail, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """A fork of a process with threads is a process with locks that nobody lets go of."""
+    (tmp_path / "starts_a_thread.py").write_text(
+        "import threading, time\n"
+        "threading.Thread(target=time.sleep, args=(1000,), daemon=True).start()\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    for name, why in (("starts_a_thread", "threads"), ("no_such_module", "No module named")):
+        with pytest.raises(ValueError, match=f"{name} cannot be preloaded: .*{why}"):
+            async with Pool(preload=(name,)):
+                pass
+
+
+async def test_no_two_jails_draw_the_same_numbers(jail: Jail):
+    """Forks of one process do, unless they are told apart: tokens and names would repeat."""
+    handler = PythonHandler(module="random", qualname="random")
+    drawn = set()
+    async with Pool(waiting=2, preload=("random",)) as pool:
+        await pool.fill(jail.spec())
+        for _ in range(4):
+            drawn.add((await run_in_jail(handler, jail.spec(), pool=pool)).value)
+    assert len(drawn) == 4
