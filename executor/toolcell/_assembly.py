@@ -29,7 +29,7 @@ from toolcell._sensitive_files import Lookout
 from toolcell.approval import Approver, ask_terminal, deny_all
 from toolcell.audit import Audit
 from toolcell.calls import CallContext
-from toolcell.confinement import Workspace
+from toolcell.confinement import AHEAD, Workspace, ahead_path
 from toolcell.effects import Transactions
 from toolcell.folders import Folders
 from toolcell.planning import Planner
@@ -76,8 +76,8 @@ class Assembly:
 
     `warm_jails` jails are made ahead for each of the kinds of call that were made last, while no
     call runs, some 6 MiB each; 0 makes each one for its call. What holds is the same. `preload`
-    names modules that every handler finds imported already, such as "numpy": trusted code, from
-    this process's own `sys.path`, whose import starts no threads.
+    names modules that every handler finds imported already, such as "numpy": trusted code from the
+    installed packages, outside of the workspace, whose import starts no threads.
 
     Raises:
         ValueError: the workspace or a folder is one that no tool may have, or a choice is not
@@ -176,7 +176,13 @@ class Assembly:
         self._slots = trio.CapacityLimiter(max_concurrency or CONCURRENT_CALLS)
         self._cache = ResultCache(life_s=cache_s)
         self._retries = retries
-        self._pool = Pool(warm_jails, preload=tuple(preload))
+        own = tuple(preload)
+        self._pool = Pool(
+            warm_jails,
+            preload=(*AHEAD, *own),
+            preload_path=ahead_path(),
+            check_preload=bool(own),
+        )
 
     @entering
     async def __aenter__(self) -> Self:

@@ -34,6 +34,15 @@ SHARED_FOLDERS = ("/home", "/opt", "/run", "/srv", "/var/lib")
 """No project by themselves; what lies below one may be."""
 
 ADAPTER = "toolcell._worker:decode"
+AHEAD = (
+    "toolcell._worker",
+    "toolcell.context",
+    "toolcell.builtin.files",
+    "toolcell.builtin.edit",
+    "toolcell.builtin.search",
+    "toolcell.builtin.python",
+)
+"""Our own modules of handlers and around them: an executor's jails have imported them already."""
 _WRITERS = frozenset({AccessMode.WRITE, AccessMode.EXECUTE, AccessMode.MIXED})
 
 
@@ -132,6 +141,15 @@ def library_path() -> tuple[str, ...]:
     standard = os.path.realpath(os.path.dirname(os.__file__))
     rest = [entry for entry in kept if entry != standard and not entry.endswith("lib-dynload")]
     return tuple(dict.fromkeys((*rest, *own_roots())))
+
+
+def ahead_path() -> tuple[str, ...]:
+    """Where modules are looked for that jails have imported already, outside of any jail.
+
+    Our own first, then the installed packages: what this process itself trusts, and what no jail
+    may write; never the folder that it was started in.
+    """
+    return tuple(dict.fromkeys((*own_roots(), *library_path())))
 
 
 def _handler_mounts(ref: HandlerRef) -> list[Mount]:

@@ -135,10 +135,10 @@ async def _jail(plan: Plan, spec: JailSpec, pool: Pool | None) -> tuple[Jail, bo
         waiting = pool.take(plan, spec)
         if waiting is not None:
             return waiting, True
-    return await make(plan, spec, () if pool is None else pool.preload), False
+    return await make(plan, spec, _zygotes.NOTHING if pool is None else pool.preload), False
 
 
-async def make(plan: Plan, spec: JailSpec, preload: tuple[str, ...]) -> Jail:
+async def make(plan: Plan, spec: JailSpec, preload: _zygotes.Preload) -> Jail:
     """A jail that has begun to be, by a second zygote where the first one is gone.
 
     Raises:

@@ -81,8 +81,10 @@ class Supervision:
         # By trio's clock: when something is to be done, whatever is heard meanwhile.
         self._begun_s = trio.current_time()
         self._running_since_s: float | None = None
+        self._asked_at_s = self._begun_s
         self._killed_at_s: float | None = None
         self._sample_at_s = math.inf
+        self._resume_at_s = math.inf
         self._is_forced = False
         self._is_sampled = False
         self._is_gone = False
@@ -90,7 +92,9 @@ class Supervision:
         self._poll = select.epoll()
         # What to do when a descriptor can be read.
         self._handlers: dict[int, Callable[[], None]] = {}
+        # Each stream that has not ended, and how what is there of it is taken.
         self._open: set[str] = set()
+        self._takers: dict[str, Callable[[], None]] = {}
         self._drained = trio.Event()
 
     @property
@@ -172,8 +176,8 @@ class Supervision:
             await self._await_turn(self._next_s())
             await self._look()
         self.ended_s = time.monotonic()
-        for link in (self._jail.init, self._jail.work):
-            self._hear(link)
+        self._hear(self._jail.init)
+        self._hear_worker()
         told = {"ended", "reaped", "emptied", "done", "failed"}
         until_s = trio.current_time() + SAY_S
         while not (self._jail.is_silent or self._jail.reports.keys() & told):
@@ -184,6 +188,7 @@ class Supervision:
         if self.channel is not None:
             # Before the streams: a descriptor on its way here would keep them open.
             self.channel.end()
+        self._read_rest()
         until_s = trio.current_time() + DRAIN_S
         while drains and self._open and trio.current_time() < until_s:
             await self._await_turn(until_s)
@@ -211,15 +216,22 @@ class Supervision:
         if self._killed_at_s is not None:
             return self._killed_at_s + (REAP_S if self._is_forced else GRACE_S)
         if self._running_since_s is None:
-            return self._begun_s + START_S
-        return min(self._hold.deadline(self._running_since_s, limits.wall_s), self._sample_at_s)
+            # A worker that is confined by then has not been asked yet.
+            soon_s = self._asked_at_s + min(watch.SAMPLE_S, limits.wall_s)
+            return min(soon_s, self._begun_s + START_S)
+        ends_s = self._hold.deadline(self._running_since_s, limits.wall_s)
+        return min(ends_s, self._sample_at_s, self._resume_at_s)
 
     async def _look(self) -> None:
         """Do what it is time for."""
         now_s = trio.current_time()
-        if "confined" in self._jail.reports and self._running_since_s is None:
-            self._running_since_s = now_s
-            self._sample_at_s = now_s + watch.SAMPLE_S
+        if self._running_since_s is None:
+            self._hear_worker()
+            if self.confined_s is not None:
+                self._running_since_s = now_s - (time.monotonic() - self.confined_s)
+                self._sample_at_s = now_s + watch.SAMPLE_S
+        if now_s >= self._resume_at_s:
+            self._read_rest()
         if self._killed_at_s is not None:
             if now_s >= self._killed_at_s + GRACE_S:
                 # It did not take; or the init is gone, and its zygote with it.
@@ -280,8 +292,9 @@ class Supervision:
     # -- what can be read -----------------------------------------------------------------
 
     def _watch_links(self) -> None:
-        for link in (self._jail.init, self._jail.work):
-            self._register(link.fileno(), functools.partial(self._hear, link))
+        # Not the worker's: what it says is asked for when something else is heard, or it is time.
+        link = self._jail.init
+        self._register(link.fileno(), functools.partial(self._hear, link))
         pidfd = self._jail.pidfd
         if pidfd is not None:
             self._register(pidfd, functools.partial(self._gone, pidfd))
@@ -294,23 +307,39 @@ class Supervision:
         jail = self._jail
         if not jail.hear(link):
             self._forget(link.fileno())
-        if self.confined_s is None and "confined" in jail.reports:
-            self.confined_s = time.monotonic()
         if jail.group.needs_lingering and "ended" in jail.reports and not self._is_sampled:
             # The scope goes with its last process, and with it what it saw.
             self._is_sampled = True
             jail.group.sample()
             jail.say("go")
 
+    def _hear_worker(self) -> None:
+        self._asked_at_s = trio.current_time()
+        self._jail.hear(self._jail.work)
+        confined = self._jail.reports.get("confined")
+        if confined is not None and self.confined_s is None:
+            # By the clock of all processes of this machine (clock_gettime(2), CLOCK_MONOTONIC).
+            self.confined_s = float(confined["at_s"])
+
     def _read_streams(self) -> None:
         self._read_result()
         for name, capture in (("stdout", self.stdout), ("stderr", self.stderr)):
             self._read(name, capture)
 
+    def _read_rest(self) -> None:
+        """Take what came since the result was whole."""
+        self._resume_at_s = math.inf
+        for name in list(self._open):
+            fd = self._streams.ends[name]
+            if fd not in self._handlers:
+                self._register(fd, self._takers[name])
+                self._takers[name]()
+
     def _read_result(self) -> None:
         fd = self._streams.ends["result"]
         self._open.add("result")
-        self._register(fd, lambda: self._take_result(fd))
+        self._takers["result"] = functools.partial(self._take_result, fd)
+        self._register(fd, self._takers["result"])
 
     def _take_result(self, fd: int) -> None:
         for _ in range(_READS):
@@ -323,13 +352,16 @@ class Supervision:
             self.frame.feed(chunk)
             if self.result_s is None and self.frame.is_whole:
                 self.result_s = time.monotonic()
+                self._await_end()
+                return
             if self.frame.is_full:
                 return
 
     def _read(self, name: str, capture: Capture) -> None:
         fd = self._streams.ends[name]
         self._open.add(name)
-        self._register(fd, lambda: self._take_output(name, fd, capture))
+        self._takers[name] = functools.partial(self._take_output, name, fd, capture)
+        self._register(fd, self._takers[name])
 
     def _take_output(self, name: str, fd: int, capture: Capture) -> None:
         for _ in range(_READS):
@@ -350,6 +382,15 @@ class Supervision:
             # Also where it has ended by then: what it wrote was too much, read late or not.
             self.own_kill = self.own_kill or "output"
             self.kill("output")
+
+    def _await_end(self) -> None:
+        """What is sent last has come: read the rest when the tree is gone, not in a turn each.
+
+        A tree that does not end now is read from again after a moment, whatever it sends.
+        """
+        self._resume_at_s = trio.current_time() + watch.SAMPLE_S
+        for name in self._open:
+            self._forget(self._streams.ends[name])
 
     def _at_end(self, name: str, fd: int) -> None:
         self._open.discard(name)

@@ -12,10 +12,11 @@ import os
 import queue
 import socket
 import subprocess
-import sys
+import sysconfig
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
+from dataclasses import dataclass
 from typing import Any
 
 import trio
@@ -29,6 +30,8 @@ BOOTSTRAP = os.path.join(os.path.dirname(os.path.realpath(__file__)), "_child", 
 JAILS_MAX = 10_000
 """How many jails one zygote makes before the next one takes its place."""
 PLANS_MAX = 64
+ZYGOTES_MAX = 4
+"""Those used last; any other ends once its last jail has."""
 _ONE_THREAD = dict.fromkeys(
     (
         "OMP_NUM_THREADS",
@@ -42,6 +45,23 @@ _ONE_THREAD = dict.fromkeys(
 """So that the import of a numeric library starts no threads, which a fork would lose."""
 
 
+@dataclass(frozen=True, slots=True)
+class Preload:
+    """Modules that a zygote has imported, and the folders where they are looked for."""
+
+    modules: tuple[str, ...] = ()
+    path: tuple[str, ...] = ()
+
+
+NOTHING = Preload()
+
+
+def library_path() -> tuple[str, ...]:
+    """Where this interpreter's installed packages lie; not where the program was started."""
+    found = (sysconfig.get_path(name) for name in ("purelib", "platlib"))
+    return tuple(dict.fromkeys(os.path.realpath(path) for path in found if path))
+
+
 class ZygoteGone(OSError):
     """The zygote ended before it had made a jail: another one can be tried."""
 
@@ -49,7 +69,7 @@ class ZygoteGone(OSError):
 class Zygote:
     """One, as the supervisor sees it."""
 
-    def __init__(self, way: Way, preload: tuple[str, ...]) -> None:
+    def __init__(self, way: Way, preload: Preload) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             try:
@@ -64,8 +84,8 @@ class Zygote:
             "way": way,
             "ranged": host.id_base() is not None,
             "supervisor_pid": os.getpid(),
-            "preload": preload,
-            "sys_path": [entry for entry in sys.path if entry] if preload else [],
+            "preload": preload.modules,
+            "sys_path": preload.path,
         }
         with contextlib.suppress(OSError):
             links.send(self._control, links.pack(told))
@@ -75,6 +95,11 @@ class Zygote:
     def pid(self) -> int:
         """The process's own."""
         return self._process.pid
+
+    @property
+    def control_fd(self) -> int:
+        """Our end of its control link."""
+        return self._control.fileno()
 
     async def make(self, plan: Plan, own: Mapping[str, Any], files: list[int]) -> None:
         """Ask for one jail; what comes of it is said over its own links, whose ends are `files`.
@@ -111,7 +136,7 @@ class Zygote:
         self._control.close()
 
 
-def _start(fd: int, preload: tuple[str, ...]) -> subprocess.Popen[bytes]:
+def _start(fd: int, preload: Preload) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
         [host.EXECUTABLE, "-I", "-S", BOOTSTRAP, str(fd)],
         stdin=subprocess.DEVNULL,
@@ -119,7 +144,7 @@ def _start(fd: int, preload: tuple[str, ...]) -> subprocess.Popen[bytes]:
         stderr=subprocess.DEVNULL,
         pass_fds=(fd,),
         # Constant: it runs outside the jails, where a caller's LD_PRELOAD would be ours.
-        env={**host.base_environment(), **(_ONE_THREAD if preload else {})},
+        env={**host.base_environment(), **(_ONE_THREAD if preload.modules else {})},
         cwd="/",
         start_new_session=True,
     )
@@ -132,10 +157,8 @@ class _Home:
         self.pid = os.getpid()
         self.uid = os.geteuid()
         self.lock = threading.Lock()
-        self.zygotes: dict[tuple[Way, tuple[str, ...]], Zygote] = {}
+        self.zygotes: dict[tuple[Way, Preload], Zygote] = {}
         self.retired: list[Zygote] = []
-        # How many pools need the zygotes of a set of modules.
-        self.holders: dict[tuple[str, ...], int] = {}
         self._work: queue.SimpleQueue[tuple[Callable[[], Any], Future[Any]]] = queue.SimpleQueue()
         threading.Thread(target=self._run, name="toolcell zygotes", daemon=True).start()
 
@@ -171,7 +194,7 @@ def _at_home(act: Callable[[], subprocess.Popen[bytes]]) -> subprocess.Popen[byt
     return done
 
 
-def zygote(way: Way, preload: tuple[str, ...] = ()) -> Zygote:
+def zygote(way: Way, preload: Preload = NOTHING) -> Zygote:
     """The one that makes jails this way; started where there is none, or it has ended.
 
     Raises:
@@ -187,28 +210,14 @@ def zygote(way: Way, preload: tuple[str, ...] = ()) -> Zygote:
         home.retired = [each for each in home.retired if not each.is_gone()]
         if found is None:
             found = Zygote(way, preload)
-            home.zygotes[way, preload] = found
+        # The one used last comes last.
+        home.zygotes.pop((way, preload), None)
+        home.zygotes[way, preload] = found
+        while len(home.zygotes) > ZYGOTES_MAX:
+            oldest = home.zygotes.pop(next(iter(home.zygotes)))
+            oldest.let_go()
+            home.retired.append(oldest)
         return found
-
-
-def hold(preload: tuple[str, ...]) -> None:
-    """Keep the zygotes that have these modules until `drop`; those without any are always kept."""
-    home = _the_home()
-    with home.lock:
-        home.holders[preload] = home.holders.get(preload, 0) + 1
-
-
-def drop(preload: tuple[str, ...]) -> None:
-    """Need them no more: when nobody does, they end once their last jails have."""
-    home = _the_home()
-    with home.lock:
-        home.holders[preload] = home.holders.get(preload, 0) - 1
-        if preload and home.holders[preload] <= 0:
-            del home.holders[preload]
-            for key in [key for key in home.zygotes if key[1] == preload]:
-                found = home.zygotes.pop(key)
-                found.let_go()
-                home.retired.append(found)
 
 
 def retire(gone: Zygote) -> None:
@@ -227,3 +236,10 @@ def pids() -> frozenset[int]:
     home = _the_home()
     with home.lock:
         return frozenset(each.pid for each in (*home.zygotes.values(), *home.retired))
+
+
+def descriptors() -> frozenset[int]:
+    """What this process holds open for them."""
+    home = _the_home()
+    with home.lock:
+        return frozenset(each.control_fd for each in home.zygotes.values())

@@ -45,7 +45,9 @@ class Pool:
 
     `waiting` jails for each of `specs` specs, and never more than `memory_bytes` allow; the specs
     least recently used are dropped. `preload` names modules that every jail has imported already,
-    from the supervisor's own `sys.path`: trusted code, whose import starts no threads.
+    from the folders of `preload_path`, by default those of the installed packages: trusted code,
+    which runs outside of any jail, and whose import starts no threads. They are tried when the pool
+    is entered, unless `check_preload` is false; a call would fail later.
 
     Use it as `async with Pool() as pool`. On leaving, cancelled or not, all that wait are ended
     and gone. One pool serves the calls of one event loop.
@@ -61,10 +63,14 @@ class Pool:
         specs: int = 4,
         memory_bytes: int = 256 << 20,
         preload: Sequence[str] = (),
+        preload_path: Sequence[str] | None = None,
+        check_preload: bool = True,
     ) -> None:
         if waiting < 0 or specs < 1 or memory_bytes < 0:
             raise ValueError("waiting and memory_bytes are 0 or more, specs 1 or more")
-        self.preload = tuple(preload)
+        path = _zygotes.library_path() if preload_path is None else tuple(preload_path)
+        self.preload = _zygotes.Preload(tuple(preload), path) if preload else _zygotes.NOTHING
+        self._checks = check_preload
         self._count = waiting
         self._specs = specs
         self._jails_max = memory_bytes // WAITING_BYTES
@@ -78,13 +84,8 @@ class Pool:
         self._mounts: _Mounts | None = None
 
     async def __aenter__(self) -> Self:
-        _zygotes.hold(self.preload)
-        try:
-            if self.preload:
-                await self._check_preload()
-        except BaseException:
-            _zygotes.drop(self.preload)
-            raise
+        if self.preload.modules and self._checks:
+            await self._check_preload()
         if self._count:
             self._mounts, self._scope, self._ended = _Mounts(), trio.CancelScope(), trio.Event()
             self._wanted = trio.Event()
@@ -101,7 +102,6 @@ class Pool:
                 await self._ended.wait()
             self._mounts.close()
             self._mounts = None
-        _zygotes.drop(self.preload)
 
     async def _live(self, begun: trio.Event) -> None:
         """Keep jails waiting until it is left, then end them all."""
@@ -343,7 +343,7 @@ class _Mounts:
         os.close(self._fd)
 
 
-async def _made(plan: Plan, spec: JailSpec, preload: tuple[str, ...]) -> Jail:
+async def _made(plan: Plan, spec: JailSpec, preload: _zygotes.Preload) -> Jail:
     from ._call import make
 
     return await make(plan, spec, preload)

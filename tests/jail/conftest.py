@@ -77,7 +77,8 @@ class Ledger:
     @classmethod
     def now(cls) -> Ledger:
         names = set()
-        for fd in os.listdir("/proc/self/fd"):
+        stay = {str(fd) for fd in _zygotes.descriptors()}
+        for fd in set(os.listdir("/proc/self/fd")) - stay:
             try:
                 names.add(f"{fd} {os.readlink(f'/proc/self/fd/{fd}')}")
             except OSError:

@@ -224,10 +224,8 @@ def test_a_tree_dies_with_its_supervisor_and_its_folder_is_removed(tmp_path):
     """A crash of ours would leave hostile code in the container, and its files, for ever."""
     found = scenario("supervisor", tmp_path)
     assert found["up"] is True
-    assert (found["alive"], found["folders"]) == (
-        5,
-        1,
-    )  # and supervisor, zygote, init, leader, daemon
+    # Supervisor, zygote, init, leader, daemon.
+    assert (found["alive"], found["folders"]) == (5, 1)
     assert found["gone"] is True
     assert found["folders_gone"] is True
 

@@ -227,17 +227,16 @@ async def test_modules_are_loaded_ahead_and_only_where_that_is_asked_for(jail: J
 
 
 async def test_what_cannot_be_loaded_ahead_is_refused_when_the_pool_is_entered(
-    jail: Jail, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    jail: Jail, tmp_path: Path
 ):
     """A fork of a process with threads is a process with locks that nobody lets go of."""
     (tmp_path / "starts_a_thread.py").write_text(
         "import threading, time\n"
         "threading.Thread(target=time.sleep, args=(1000,), daemon=True).start()\n"
     )
-    monkeypatch.syspath_prepend(str(tmp_path))
     for name, why in (("starts_a_thread", "threads"), ("no_such_module", "No module named")):
         with pytest.raises(ValueError, match=f"{name} cannot be preloaded: .*{why}"):
-            async with Pool(preload=(name,)):
+            async with Pool(preload=(name,), preload_path=(str(tmp_path),)):
                 pass
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import functools
+import gc
 import os
 import sys
 import types
@@ -56,6 +57,7 @@ def rehearse(limits: dict[str, Any], state: State) -> None:
 def run(handler: dict[str, Any], result_fd: int, limits: dict[str, Any], state: State) -> int:
     """Run to the end and return the exit code that the process should have."""
     leader = os.getpid()
+    gc.enable()
     sys.path.extend(handler["sys_path"])
     _hidden.extend(handler["hidden"])
     global _scratch_is_sized

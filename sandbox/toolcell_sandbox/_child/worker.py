@@ -14,6 +14,7 @@ import json
 import os
 import signal
 import sys
+import time
 
 from . import (
     filters,
@@ -221,7 +222,7 @@ def _place(fds: dict[str, int], report: Report) -> None:
         signal.signal(number, action)
     with stage("fds_closed", "descriptors"):
         high = {name: _above(fd) for name, fd in fds.items()}
-        report.send("confined")
+        report.send("confined", at_s=time.monotonic())
         for place, name in enumerate(STREAMS):
             os.dup2(high[name], place, inheritable=True)
         os.dup2(high["result"], RESULT_FD, inheritable=False)
@@ -245,7 +246,7 @@ def _execute(argv: list[str], env: dict[str, str], fds: dict[str, int], report: 
             os.dup2(high[name], place, inheritable=True)
         syscalls.close_range(3, flags=_CLOSE_RANGE_CLOEXEC)
         report.link = _socket.socket(fileno=link)
-        report.send("confined")
+        report.send("confined", at_s=time.monotonic())
     try:
         os.execvpe(argv[0], argv, env)
     except OSError as error:

@@ -114,6 +114,8 @@ class _Zygote:
             syscalls.prctl(syscalls.PR_SET_DUMPABLE, 0)
         gc.collect()
         gc.freeze()
+        # Of what is frozen nothing is looked at; a worker collects again.
+        gc.disable()
 
     def _leave_host(self) -> None:
         """A mount namespace of its own, for the template; what the host mounts later is seen."""
