@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 LINES_MAX: Final = 400
@@ -29,21 +30,55 @@ def _diff(name: str, before: str, after: str) -> str:
         return (
             f"--- a/{name}\n+++ b/{name}\n{changed[0]} lines become {changed[1]}, too many to show"
         )
-    # What is the same at either end is left out, but for the context of the first and last hunk.
-    first = max(0, head - 3)
-    last = max(0, tail - 3)
-    lines = difflib.unified_diff(
-        old[first : len(old) - last], new[first : len(new) - last], "", "", n=3, lineterm=""
+    middle = difflib.SequenceMatcher(
+        None, old[head : len(old) - tail], new[head : len(new) - tail], autojunk=False
     )
+    codes = [
+        (what, i + head, i_end + head, j + head, j_end + head)
+        for what, i, i_end, j, j_end in middle.get_opcodes()
+    ]
+    whole = [
+        ("equal", 0, head, 0, head),
+        *codes,
+        ("equal", len(old) - tail, len(old), len(new) - tail, len(new)),
+    ]
+    found = [one for one in whole if one[1] != one[2] or one[3] != one[4]]
     shown = [f"--- a/{name}", f"+++ b/{name}"]
-    for number, line in enumerate(lines):
-        if number < 2:
-            continue  # Its own head, without names.
-        if len(shown) > LINES_MAX:
-            shown.append("... the diff goes on")
-            break
-        shown.append(_moved(line, first) if line.startswith("@@") else _cut(line))
+    for group in _Known(found).get_grouped_opcodes(3):
+        for line in _hunk(group, old, new):
+            if len(shown) > LINES_MAX:
+                return "\n".join([*shown, "... the diff goes on"])
+            shown.append(line)
     return "\n".join(shown)
+
+
+class _Known(difflib.SequenceMatcher[str]):
+    """Two texts of which it is known already what is the same in them."""
+
+    def __init__(self, codes: list[Any]) -> None:
+        super().__init__()
+        self._known = codes
+
+    def get_opcodes(self) -> list[Any]:
+        return self._known
+
+
+def _hunk(group: Sequence[Any], old: list[str], new: list[str]) -> Iterator[str]:
+    """One hunk, with its place counted from the start of the whole file."""
+    first, last = group[0], group[-1]
+    yield f"@@ -{_place(first[1], last[2])} +{_place(first[3], last[4])} @@"
+    for what, i, i_end, j, j_end in group:
+        if what == "equal":
+            yield from (_cut(f" {line}") for line in old[i:i_end])
+        else:
+            yield from (_cut(f"-{line}") for line in old[i:i_end])
+            yield from (_cut(f"+{line}") for line in new[j:j_end])
+
+
+def _place(start: int, end: int) -> str:
+    """As diff writes it: the first line and how many; with none, the line before."""
+    count = end - start
+    return f"{start + 1}" if count == 1 else f"{start + (count > 0)},{count}"
 
 
 def _lines(text: str) -> list[str]:
@@ -56,13 +91,3 @@ def _cut(line: str) -> str:
     if len(line) <= LINE_CHARS_MAX:
         return line
     return f"{line[:LINE_CHARS_MAX]}... ({len(line)} characters)"
-
-
-def _moved(hunk: str, by: int) -> str:
-    """A hunk's head with its line numbers counted from the whole file's start."""
-    words = hunk.split(" ")
-    for place in (1, 2):
-        sign, numbers = words[place][0], words[place][1:].split(",")
-        numbers[0] = str(int(numbers[0]) + by)
-        words[place] = sign + ",".join(numbers)
-    return " ".join(words)

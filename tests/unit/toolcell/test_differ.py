@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from toolcell._differ import LINES_MAX, diffs
@@ -55,6 +55,8 @@ LINES = st.lists(st.sampled_from(["a", "b", "c", ""]), max_size=30).map(
 
 @settings(max_examples=60, deadline=None)
 @given(before=LINES, after=LINES)
+# The context of a hunk must not end where only what was compared ends.
+@example(before="a\na\na\nc\nc\nc\na\nb\nb\na\na", after="a\na\na\nb\nc\nc\nc\nc\na\nb\nb\na\na")
 def test_a_diff_is_what_patch_makes_of_it(
     tmp_path_factory: pytest.TempPathFactory, before: str, after: str
 ) -> None:
