@@ -16,7 +16,7 @@ help:
 	@echo "make docs       the guides and the reference, into site/; a warning is an error"
 	@echo "make external   other people's suites: Inspect's checks of any sandbox provider"
 	@echo "make containment  the whole matrix of attacks; as root, once more as a user without rights"
-	@echo "make bench      kills, transactions, decisions, rules, shell words, the audit log, the registry: each as ratios"
+	@echo "make bench      calls beside other sandboxes (PEERS=folder, docs/benchmarks.md); kills, decisions, and the rest, as ratios"
 	@echo "make soak       transactions killed at 300 random points, each found whole again"
 	@echo "make format     let ruff lay out the code"
 	@echo "make clean      remove what these made"
@@ -64,6 +64,7 @@ bench: install-dev
 	$(VENV)/bin/python tests/bench/shell.py
 	$(VENV)/bin/python tests/bench/audit.py
 	$(VENV)/bin/python tests/bench/registry.py
+	$(VENV)/bin/python -m tests.bench.calls --quick $(if $(PEERS),--peers $(PEERS))
 
 soak: install-dev
 	$(VENV)/bin/python tests/soak/transactions.py --kills 300 $(ARGS)

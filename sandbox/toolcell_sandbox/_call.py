@@ -204,7 +204,8 @@ class _Call:
             for name in ("zygote_broke", "init_broke", "worker_broke")
             if name in reports
         ]
-        if seen.own_kill is None and not reports.keys() & {"ended", "done", "failed"}:
+        is_told = told or "failed" in reports
+        if "zygote_lost" in reports or not (is_told or seen.own_kill is not None):
             broke.append("the zygote ended while the call ran")
         return {
             "own_kill": seen.own_kill,

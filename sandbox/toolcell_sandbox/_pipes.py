@@ -8,8 +8,26 @@ from collections.abc import Awaitable, Callable
 import trio
 
 CHUNK_BYTES = 1 << 16
+FLOOD_BYTES = 1 << 18
+"""As much as our pipes hold."""
 
 PassOn = Callable[[bytes], Awaitable[None]]
+
+
+class Flood:
+    """One buffer for all that is read: nothing is allocated for a chunk, or copied but its ends."""
+
+    def __init__(self) -> None:
+        self._buffer = bytearray(FLOOD_BYTES)
+        self._view = memoryview(self._buffer)
+
+    def read(self, fd: int) -> memoryview | None:
+        """What is there now, until the next read; empty at the end, None where nothing is yet."""
+        try:
+            count = os.readv(fd, [self._view])
+        except BlockingIOError:
+            return None
+        return self._view[:count]
 
 
 async def read_to_end(fd: int, take: Callable[[bytes], None], sink: PassOn | None = None) -> None:

@@ -28,7 +28,7 @@ import trio
 from . import watch
 from ._channel import Answerer, Channel, Progress
 from ._hold import Hold
-from ._pipes import CHUNK_BYTES, read_to_end, write_all
+from ._pipes import CHUNK_BYTES, Flood, read_to_end, write_all
 from ._spool import Spool
 from .capture import Capture
 from .decode import FrameReader
@@ -95,6 +95,8 @@ class Supervision:
         # Each stream that has not ended, and how what is there of it is taken.
         self._open: set[str] = set()
         self._takers: dict[str, Callable[[], None]] = {}
+        # For who writes more than a pipe's worth at once.
+        self._flood: Flood | None = None
         self._drained = trio.Event()
 
     @property
@@ -365,16 +367,18 @@ class Supervision:
 
     def _take_output(self, name: str, fd: int, capture: Capture) -> None:
         for _ in range(_READS):
-            chunk = _chunk(fd)
+            chunk = _chunk(fd) if self._flood is None else self._flood.read(fd)
             if chunk is None:
                 return
             if not chunk:
                 capture.closed = True
                 self._at_end(name, fd)
                 return
+            if self._flood is None and len(chunk) == CHUNK_BYTES:
+                self._flood = Flood()
             self._heard(capture, chunk)
 
-    def _heard(self, capture: Capture, chunk: bytes) -> None:
+    def _heard(self, capture: Capture, chunk: bytes | memoryview) -> None:
         """Take what came; a caller may have asked that flooding ends the call."""
         capture.feed(chunk)
         limit = self._spec.limits.output_bytes

@@ -98,6 +98,18 @@ def _without_split_start(tail: bytes) -> bytes:
     return tail if len(tail) > 3 else b""
 
 
+def _newlines(chunk: bytes | memoryview) -> int:
+    """Counted where it lies: a flood is not copied for it."""
+    if isinstance(chunk, memoryview):
+        whole = chunk.obj
+        if isinstance(whole, bytearray) and chunk.contiguous:
+            # To look for the first is several times as fast as to count: data has often none.
+            first = whole.find(b"\n", 0, len(chunk))
+            return 0 if first < 0 else whole.count(b"\n", first, len(chunk))
+        return bytes(chunk).count(b"\n")
+    return chunk.count(b"\n")
+
+
 class Capture:
     """Takes a stream chunk by chunk and keeps its two ends."""
 
@@ -112,9 +124,9 @@ class Capture:
         self.closed = False
 
     def feed(self, chunk: bytes | memoryview) -> None:
-        """Count all of `chunk`, keep what belongs to an end."""
+        """Count all of `chunk`, keep what belongs to an end; a view starts with its buffer."""
         self.seen_bytes += len(chunk)
-        self._newlines += bytes(chunk).count(b"\n")
+        self._newlines += _newlines(chunk)
         room = self._head_bytes - len(self._head)
         if room > 0:
             self._head += chunk[:room]

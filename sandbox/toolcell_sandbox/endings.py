@@ -41,7 +41,7 @@ class Evidence:
     setup: Mapping[str, Any] | None = None
     """The stage that failed: guarantee, stage, cause, errno."""
     broke: str | None = None
-    """A defect of ours in the launcher, the init, or the worker before it ran the handler."""
+    """A defect of ours in the zygote, the init, or the worker before it ran the handler."""
     confined: bool = False
     cwd_errno: int | None = None
     """The folder that the command was to start in could not be entered."""

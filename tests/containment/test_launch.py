@@ -103,7 +103,7 @@ def planted(place: Path) -> list[str]:
 
 
 def test_row_130_nothing_customises_a_jails_interpreter_before_it_is_confined(tmp_path, any_level):
-    """Our launcher has every right of its user: a .pth of the venv would have them too."""
+    """Our zygote has every right of its user: a .pth of the venv would have them too."""
     place, workspace, home = (tmp_path / n for n in ("place", "ws", "home"))
     for folder in (place, workspace, home):
         folder.mkdir()

@@ -104,7 +104,7 @@ async def test_the_supervisors_session_keyring_is_not_the_workers(jail):
 
 
 async def test_what_runs_outside_the_jail_has_none_of_the_callers_environment(jail):
-    """LD_PRELOAD for a tool would be loaded by our launcher, which is root on the host."""
+    """LD_PRELOAD for a tool would be loaded by our zygote, which is root on the host."""
     spec = dataclasses.replace(jail.spec(), env=jail.spec().env | {"LD_PRELOAD": "/planted.so"})
     outside: list[bytes] = []
     seen = trio.Event()
@@ -252,7 +252,7 @@ async def test_standard_output_can_be_opened_again_by_name(jail):
 
 
 async def test_a_link_on_the_way_to_a_mount_is_not_followed(jail, tmp_path):
-    """The launcher of a root supervisor could open anything for it."""
+    """The zygote of a root supervisor could open anything for it."""
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "elsewhere" / "h.py").write_text("s3cret")
     (jail.workspace / "tools").symlink_to(tmp_path / "elsewhere")

@@ -183,9 +183,9 @@ CALLS = {
 def test_a_hostile_environment_runs_nothing_between_the_supervisor_and_its_jail(
     venv: Venv, tmp_path: Path, call: str
 ) -> None:
-    """Who starts toolcell from it has run its code once; a jail's launcher must not run it again.
+    """Who starts toolcell from it has run its code once; a zygote must not run it again.
 
-    A launcher is not confined yet, and knows more than a handler does.
+    A zygote is not confined, and knows more than a handler does.
     """
     names = venv.names()
     workspace = tmp_path / "workspace"

@@ -83,6 +83,8 @@ class Reaper:
         timeout_ms = SEGMENTS_MS if self._config["watches_segments"] else None
         while True:
             for fd, event in self._poller.poll(timeout_ms):
+                if fd == alive:
+                    self.report.send("zygote_lost")
                 if fd == alive or (fd == link and not self._take_word()):
                     self.end_all()
                     return
