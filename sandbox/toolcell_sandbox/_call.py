@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import AsyncIterable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
@@ -26,6 +27,8 @@ from .spec import CommandHandler, Handler, JailSpec, PythonHandler
 if TYPE_CHECKING:
     from .pool import Pool
 
+Meanwhile = tuple[Sink | None, Alarm | None, Answerer | None, Callable[[Progress], None] | None]
+"""What a call is awaited with: sink, alarm, who answers its channel, who is told how far it is."""
 TRIES = 2
 """Zygotes that are tried before a call fails for want of one."""
 THREAD_DECODE_BYTES = 1 << 17
@@ -83,8 +86,29 @@ async def run_in_jail(
     plan = plan_of(spec, await offers.current(thorough=bool(spec.waive)))
     if isinstance(plan, Broken):
         return call.refused(plan.facts())
+    if pool is not None:
+        pool.begun()
     try:
-        call.jail, call.was_waiting = await _jail(plan, spec, pool)
+        return await _called(
+            call, plan, stdin, pool, keep, (sink, alarm, channel, on_progress), spool
+        )
+    finally:
+        if pool is not None:
+            pool.done()
+
+
+async def _called(
+    call: _Call,
+    plan: Plan,
+    stdin: bytes | AsyncIterable[bytes] | None,
+    pool: Pool | None,
+    keep: Callable[[Upper], None] | None,
+    meanwhile: Meanwhile,
+    spool: str | None,
+) -> JailOutcome:
+    """A jail for a call, the call in it, and what it came to."""
+    try:
+        call.jail, call.was_waiting = await _jail(plan, call.spec, pool)
     except cgroup.NotMade as error:
         offers.forget()
         return call.refused(_not_made(error))
@@ -95,34 +119,29 @@ async def run_in_jail(
         return call.refused(facts)
     except OSError as error:
         return call.outcome(call.evidence(broke=f"the zygote could not be used: {error}"))
+    streams: Streams | None = None
     try:
-        streams = Streams(handler, feeds=stdin is not None)
-    except OSError as error:
-        call.jail.close()
-        return call.outcome(call.evidence(broke=f"no pipes for the call: {error}"))
-    try:
-        seen = call.seen = Supervision(spec, call.jail, streams, spool=spool)
-        await seen.run(
-            stdin,
-            sink,
-            alarm,
-            channel,
-            on_progress,
-            lambda: begin(call.jail, handler, spec, streams),
-        )
+        try:
+            streams = Streams(call.handler, feeds=stdin is not None)
+        except OSError as error:
+            return call.outcome(call.evidence(broke=f"no pipes for the call: {error}"))
+        seen = call.seen = Supervision(call.spec, call.jail, streams, spool=spool)
+        start = functools.partial(begin, call.jail, call.handler, call.spec, streams)
+        await seen.run(stdin, *meanwhile, start)
         if seen.stdin_overflowed:
-            raise StdinTooLarge(spec.limits.stdin_bytes)
+            raise StdinTooLarge(call.spec.limits.stdin_bytes)
         frame = await call.frame()
         return call.outcome(call.evidence(frame=frame))
     finally:
         call.drop_result()
-        streams.close()
+        if streams is not None:
+            streams.close()
         upper = call.jail.take_upper()
-        if upper is not None:
-            (keep or Upper.close)(upper)
-        call.jail.see_out()
-        if pool is not None:
-            pool.done()
+        try:
+            if upper is not None:
+                (keep or Upper.close)(upper)
+        finally:
+            call.jail.see_out()
 
 
 async def _jail(plan: Plan, spec: JailSpec, pool: Pool | None) -> tuple[Jail, bool]:
@@ -172,7 +191,8 @@ class _Call:
     jail: Jail
 
     def __init__(self, handler: Handler, spec: JailSpec) -> None:
-        self._spec = spec
+        self.handler = handler
+        self.spec = spec
         self._is_command = isinstance(handler, CommandHandler)
         self._asked_s = time.monotonic()
         self._spooled: Spooled | Unspooled | None = None
@@ -186,7 +206,7 @@ class _Call:
     def evidence(self, **known: Any) -> Evidence:
         """All that is known, with what the caller knows besides."""
         facts: dict[str, Any] = {
-            "limits": self._spec.limits,
+            "limits": self.spec.limits,
             "is_command": self._is_command,
             "wall_s": self._wall_s(),
         }

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import queue
+import select
 import socket
 import subprocess
 import sysconfig
@@ -78,6 +79,7 @@ class Zygote:
                 ours.close()
                 raise
         self._control = ours
+        self.moment: tuple[object, ...] = ()
         self._plans: dict[str, None] = {}
         self.made = 0
         told = {
@@ -107,13 +109,14 @@ class Zygote:
         Raises:
             ZygoteGone: it has ended.
         """
-        if plan.key not in self._plans:
-            forget = [] if len(self._plans) < PLANS_MAX else list(self._plans)[:1]
-            for key in forget:
-                del self._plans[key]
-            await self._send({"plan": plan.told, "key": plan.key, "forget": forget}, [])
-            self._plans[plan.key] = None
-        await self._send({"key": plan.key, "own": own}, files)
+        is_known = plan.key in self._plans
+        told = None if is_known else plan.told
+        await self._send({"key": plan.key, "plan": told, "own": own}, files)
+        # The one used last comes last. What is not counted on here is sent again.
+        self._plans.pop(plan.key, None)
+        self._plans[plan.key] = None
+        while len(self._plans) > PLANS_MAX:
+            self._plans.pop(next(iter(self._plans)), None)
         self.made += 1
 
     async def _send(self, message: dict[str, Any], files: list[int]) -> None:
@@ -150,6 +153,46 @@ def _start(fd: int, preload: Preload) -> subprocess.Popen[bytes]:
     )
 
 
+class _World:
+    """Where this process stands: a zygote sees the host as that was when it was started.
+
+    What is mounted later reaches it where mounts are shared (mount_namespaces(7)), as systemd has
+    it; elsewhere, as in most containers, there has to be a new one.
+    """
+
+    def __init__(self) -> None:
+        self._mounts = os.open("/proc/self/mountinfo", os.O_RDONLY | os.O_CLOEXEC)
+        self._poller = select.poll()
+        self._poller.register(self._mounts, select.POLLPRI)
+        self._is_shared = _root_is_shared(self._mounts)
+        self._changes = 0
+
+    def moment(self) -> tuple[object, ...]:
+        """Differs from an earlier one where a zygote of then would show another host."""
+        if self._poller.poll(0) and not self._is_shared:
+            self._changes += 1
+        return self._changes, *namespaces()
+
+    def close(self) -> None:
+        """Let go of it."""
+        os.close(self._mounts)
+
+
+def namespaces() -> tuple[int, int]:
+    """The mount and network namespaces that this process is in (namespaces(7))."""
+    return os.stat("/proc/self/ns/mnt").st_ino, os.stat("/proc/self/ns/net").st_ino
+
+
+def _root_is_shared(mountinfo: int) -> bool:
+    parts = []
+    while part := os.read(mountinfo, 1 << 16):
+        parts.append(part)
+    lines = (line.split(b" - ")[0].split() for line in b"".join(parts).splitlines())
+    # The last one at / is the one on top (proc_pid_mountinfo(5): optional fields from the seventh).
+    roots = [fields[6:] for fields in lines if fields[4] == b"/"]
+    return bool(roots) and any(field.startswith(b"shared:") for field in roots[-1])
+
+
 class _Home:
     """The thread that starts them, and those that run. One per process, also after a fork."""
 
@@ -157,6 +200,7 @@ class _Home:
         self.pid = os.getpid()
         self.uid = os.geteuid()
         self.lock = threading.Lock()
+        self.world = _World()
         self.zygotes: dict[tuple[Way, Preload], Zygote] = {}
         self.retired: list[Zygote] = []
         self._work: queue.SimpleQueue[tuple[Callable[[], Any], Future[Any]]] = queue.SimpleQueue()
@@ -169,6 +213,12 @@ class _Home:
                 done.set_result(act())
             except BaseException as error:  # noqa: BLE001  # raised again where it was asked for
                 done.set_exception(error)
+
+    def leave(self) -> None:
+        """Let go of all of it, as who this process is no more."""
+        for each in self.zygotes.values():
+            each.let_go()
+        self.world.close()
 
     def do(self, act: Callable[[], Any]) -> Any:
         done: Future[Any] = Future()
@@ -185,6 +235,8 @@ def _the_home() -> _Home:
     with _home_lock:
         if _home is None or (_home.pid, _home.uid) != (os.getpid(), os.geteuid()):
             # A forked child's thread, and whoever has another uid by now, starts its own.
+            if _home is not None and _home.pid == os.getpid():
+                _home.leave()
             _home = _Home()
         return _home
 
@@ -203,13 +255,17 @@ def zygote(way: Way, preload: Preload = NOTHING) -> Zygote:
     home = _the_home()
     with home.lock:
         found = home.zygotes.get((way, preload))
-        if found is not None and (found.is_gone() or found.made >= JAILS_MAX):
+        moment = home.world.moment()
+        if found is not None and (
+            found.is_gone() or found.made >= JAILS_MAX or found.moment != moment
+        ):
             found.let_go()
             home.retired.append(found)
             found = None
         home.retired = [each for each in home.retired if not each.is_gone()]
         if found is None:
             found = Zygote(way, preload)
+            found.moment = moment
         # The one used last comes last.
         home.zygotes.pop((way, preload), None)
         home.zygotes[way, preload] = found

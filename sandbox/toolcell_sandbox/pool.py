@@ -139,11 +139,7 @@ class Pool:
     # -- calls ----------------------------------------------------------------------------
 
     def take(self, plan: Plan, spec: JailSpec) -> Jail | None:
-        """A jail that waits for such a call; None where none does. Another one will be made.
-
-        Each call to it is followed by one to `done`.
-        """
-        self._running += 1
+        """A jail that waits for such a call; None where none does. Another one will be made."""
         if self._nursery is None or plan.agreed.way != "namespaces":
             # Without namespaces a jail counts on what its user's other processes are right now.
             return None
@@ -156,6 +152,10 @@ class Pool:
                 return jail
             self._nursery.start_soon(end, jail)
         return None
+
+    def begun(self) -> None:
+        """A call is made; `done` follows."""
+        self._running += 1
 
     def done(self) -> None:
         """A call has ended."""
@@ -272,6 +272,7 @@ class _Shelf:
                 if entry["owned"] and not entry["shared"] and os.geteuid() == 0
             ),
             mounts.below(self.plan),
+            _zygotes.namespaces(),
         )
 
 

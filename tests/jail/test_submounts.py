@@ -77,3 +77,57 @@ def test_a_workspace_of_the_jails_own_minds_no_mount(tmp_path: Path) -> None:
     found = called(tmp_path.resolve(), "scratch", mounted=True)
     assert found["error"] is None
     assert found["output"]["stdout"] == ""
+
+
+LATER = """
+import json, subprocess, sys, trio
+from toolcell_sandbox import CommandHandler, JailSpec, Pool, run_in_jail
+
+async def main():
+    workspace, mode = sys.argv[1:]
+    spec = JailSpec(workspace=workspace, workspace_mode=mode)
+    handler = CommandHandler(argv=("sh", "-c", "cat sub/*"))
+    found = []
+    async with Pool(waiting=1) as pool:
+        for mounts in (False, True):
+            await pool.fill(spec)
+            if mounts:
+                mount = "mount -t tmpfs tmpfs sub && echo above > sub/seen"
+                subprocess.run(mount, shell=True, check=True, cwd=workspace)
+            for given in (pool, None):
+                outcome = await run_in_jail(handler, spec, pool=given)
+                kind = outcome.failure and outcome.failure.kind
+                found.append([outcome.timing.was_waiting, kind, outcome.stdout.text()])
+    print(json.dumps(found))
+
+trio.run(main)
+"""
+
+
+@pytest.mark.parametrize("mode", ["read_only", "direct"])
+def test_what_is_mounted_later_is_seen_or_refused_as_if_it_had_been_there(
+    tmp_path: Path, mode: str
+) -> None:
+    """A jail that waits, and the zygote of all of them, were there before it: they would show what
+    it covers."""
+    workspace = tmp_path.resolve() / "ws"
+    (workspace / "sub").mkdir(parents=True)
+    (workspace / "sub" / "covered").write_text("beneath\n")
+    own = [] if os.geteuid() == 0 else ["--map-root-user"]
+    done = subprocess.run(
+        [
+            *("unshare", "--mount", "--propagation", "private", *own),
+            *(sys.executable, "-c", LATER, str(workspace), mode),
+        ],
+        capture_output=True,
+        text=True,
+        stdin=subprocess.DEVNULL,
+    )
+    assert done.returncode == 0, done.stderr
+    before, after = [None, "beneath\n"], [None, "above\n"]
+    if mode == "read_only":
+        after = ["confinement_failed", ""]
+    found = json.loads(done.stdout)
+    assert [one[1:] for one in found] == [before, before, after, after]
+    # The control: without the mount it was one that waited.
+    assert [one[0] for one in found] == [True, False, False, False]

@@ -50,6 +50,7 @@ BY_LAYER = {
     "network_namespace": syscalls.CLONE_NEWNET,
     "ipc_namespace": syscalls.CLONE_NEWIPC,
 }
+_PLANS_MAX = 256
 _LIBRARY_SIGNALS = (32, 33)
 """The C library's own (nptl(7)); a parent can have left them ignored all the same."""
 
@@ -168,11 +169,13 @@ class _Zygote:
         message, files = links.receive(self._control)
         if message is None:
             return False
-        if "plan" in message:
-            self._plans[message["key"]] = message["plan"]
-            for key in message["forget"]:
-                self._plans.pop(key, None)
-            return True
+        key = message["key"]
+        # More are kept than the supervisor counts on, so that none is forgotten under it.
+        plan = message["plan"] or self._plans.pop(key, None)
+        if plan is not None:
+            self._plans[key] = plan
+        if len(self._plans) > _PLANS_MAX:
+            del self._plans[next(iter(self._plans))]
         self._make(message, *(_socket.socket(fileno=fd) for fd in files))
         return True
 
@@ -214,10 +217,12 @@ class _Zygote:
             with stage("fs_confined", "namespaces"):
                 pid = syscalls.clone(functools.reduce(operator.or_, chosen, NAMESPACES))
             if pid == 0:
-                self._only(link, work, ready, *(tree.fd for tree in trees or ()))
-                if waits and os.read(ready, 1) != b"1":
+                try:
+                    self._only(link, work, ready, *(tree.fd for tree in trees or ()))
+                    if not waits or os.read(ready, 1) == b"1":
+                        init.main(config, trees, Report(link), Report(work), ranged=ranged)
+                finally:
                     os._exit(0)
-                init.main(config, trees, Report(link), Report(work), ranged=ranged)
             if waits:
                 self._give(pid, config, ranged=ranged)
                 os.write(go, b"1")
@@ -247,10 +252,13 @@ class _Zygote:
         with stage("tree_killed", "fork"):
             pid = os.fork()
         if pid == 0:
-            self._only(link, work)
-            with contextlib.suppress(OSError):
-                os.setsid()
-            contained.main(config, Report(link), Report(work))
+            try:
+                self._only(link, work)
+                with contextlib.suppress(OSError):
+                    os.setsid()
+                contained.main(config, Report(link), Report(work))
+            finally:
+                os._exit(0)
         return pid
 
     def _only(self, link: _socket.socket, work: _socket.socket, *more: int) -> None:
