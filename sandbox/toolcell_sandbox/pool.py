@@ -20,8 +20,8 @@ from typing import Self
 
 import trio
 
-from . import _zygotes, cgroup, offers
-from ._child import ids, syscalls
+from . import _zygotes, cgroup, host, offers
+from ._child import ids, syscalls, template
 from .contained import Contained
 from .guarantees import Broken
 from .launch import Jail
@@ -273,6 +273,7 @@ class _Shelf:
             ),
             mounts.below(self.plan),
             _zygotes.namespaces(),
+            template.looks(host.SYSTEM_FOLDERS),
         )
 
 

@@ -65,6 +65,17 @@ def left_below(root: int, before: set[int] | frozenset[int] = frozenset()) -> se
     return left
 
 
+def what_is(pid: int) -> tuple[str, ...]:
+    """Of a process that should not be there: its line in the table, and where it waits."""
+    found = []
+    for name in ("stat", "wchan", "cmdline"):
+        try:
+            found.append(Path(f"/proc/{pid}/{name}").read_text()[:200])
+        except OSError as error:
+            found.append(str(error))
+    return tuple(found)
+
+
 @dataclass(frozen=True)
 class Ledger:
     """What this process holds: nothing of it may grow by a call."""
@@ -93,10 +104,22 @@ class Ledger:
         processes = frozenset(pids_below(os.getpid()))
         return cls(frozenset(names), processes, frozenset(own), mounts)
 
+    @classmethod
+    def after(cls, before: Ledger) -> Ledger:
+        """What is there now and does not go.
+
+        An init that has said that its tree is empty is let go of while its caller goes on.
+        """
+        last = time.monotonic() + 5
+        while not (now := cls.now()).is_within(before) and time.monotonic() < last:
+            os.sched_yield()
+        return now
+
     def is_within(self, before: Ledger) -> bool:
         """Whether nothing has grown."""
         return (
-            self.processes <= before.processes
+            self.mounts <= before.mounts
+            and self.processes <= before.processes
             and self.threads <= before.threads
             and len(self.descriptors) <= len(before.descriptors)
         )
@@ -109,11 +132,9 @@ def ledger() -> Iterator[None]:
         _zygotes.zygote(way)
     before = Ledger.now()
     yield
-    last = time.monotonic() + 5
-    # An init that has said that its tree is empty is let go of while its caller goes on.
-    while not (after := Ledger.now()).is_within(before) and time.monotonic() < last:
-        os.sched_yield()
-    assert after.processes <= before.processes
+    after = Ledger.after(before)
+    more = after.processes - before.processes
+    assert not more, {pid: what_is(pid) for pid in more}
     assert after.threads <= before.threads
     assert len(after.descriptors) <= len(before.descriptors), after.descriptors - before.descriptors
     # Somebody else's may have gone meanwhile.

@@ -18,7 +18,7 @@ from toolcell import Executor, Limits
 from toolcell.approval import unsafe_approve_all
 from toolcell.audit import read, verify
 from toolcell.confinement import Workspace
-from toolcell_sandbox import CommandHandler, Mount, run_in_jail
+from toolcell_sandbox import CommandHandler, Mount, _zygotes, run_in_jail
 from toolcell_sandbox._child import syscalls
 
 from .conftest import pids_below
@@ -111,7 +111,7 @@ async def test_what_runs_outside_the_jail_has_none_of_the_callers_environment(ja
 
     async def look() -> None:
         while not seen.is_set():
-            for pid in pids_below(os.getpid()):
+            for pid in pids_below(os.getpid()) | _zygotes.pids():
                 said = read_bytes(f"/proc/{pid}/cmdline"), read_bytes(f"/proc/{pid}/environ")
                 if b"bootstrap.py" in said[0] and said[1]:
                     outside.append(said[1])

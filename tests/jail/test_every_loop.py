@@ -41,7 +41,7 @@ def place(tmp_path: Path) -> Iterator[Path]:
     shared().home()  # it stays, for whoever comes next
     before = Ledger.now()
     yield tmp_path.resolve()
-    after = Ledger.now()
+    after = Ledger.after(before)
     assert after.processes <= before.processes
     assert after.threads <= before.threads
     assert len(after.descriptors) <= len(before.descriptors), after.descriptors - before.descriptors

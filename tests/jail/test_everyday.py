@@ -62,7 +62,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     for name in ("XDG_CONFIG_HOME", "GIT_CONFIG_COUNT", "GIT_DIR", "GIT_INDEX_FILE"):
         monkeypatch.delenv(name, raising=False)
     yield tmp_path.resolve()
-    left = Ledger.now()
+    left = Ledger.after(held)
     assert left.processes <= held.processes
     assert len(left.descriptors) <= len(held.descriptors), left.descriptors - held.descriptors
     # Others mount on this machine as well; here nobody but a jail does.

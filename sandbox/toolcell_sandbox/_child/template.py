@@ -19,11 +19,13 @@ from .report import stage
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from typing import Any
 
 _PLACES = ("/sys/class", "/sys/bus", "/sys", "/srv", "/media")
 """Where the zygote may lay something over, in its own namespace: nothing there is asked for."""
 _KEPT = 4
+_NAMES_MAX = 256
 _SAFE = syscalls.MS_NOSUID | syscalls.MS_NODEV
 _LINKS = {
     "fd": "/proc/self/fd",
@@ -58,13 +60,26 @@ class Templates:
         self._base: str | None = None
         self._made: dict[str, Template] = {}
         self._count = 0
+        self._seen: tuple[object, ...] = ()
+        # By the names of plans, which are many more.
+        self._keys: dict[str, str] = {}
 
-    def of(self, plan: dict[str, Any], *, ranged: bool) -> Template:
-        """The one for a plan.
+    def of(self, plan: dict[str, Any], name: str, *, ranged: bool) -> Template:
+        """The one for a plan, whose name is worth as much as itself.
 
         Raises:
             StageFailed: what it consists of cannot be had.
         """
+        seen = looks(plan["system"])
+        if seen != self._seen:
+            # Something of the system was replaced: what was made before shows what it was.
+            while self._made:
+                syscalls.umount_detach(self._made.popitem()[1].place)
+            self._seen = seen
+        known = self._keys.get(name)
+        if known is not None and known in self._made:
+            self._made[known] = self._made.pop(known)
+            return self._made[known]
         shared = [entry for entry in plan["mounts"] if _is_shared(entry, ranged=ranged)]
         inside = sorted(
             entry["path"]
@@ -76,6 +91,9 @@ class Templates:
         if found is None:
             found = self._build(plan, shared, inside)
         self._made[key] = found
+        self._keys[name] = key
+        if len(self._keys) > _NAMES_MAX:
+            del self._keys[next(iter(self._keys))]
         while len(self._made) > _KEPT:
             oldest = next(iter(self._made))
             syscalls.umount_detach(self._made.pop(oldest).place)
@@ -143,6 +161,19 @@ class Templates:
             flags = syscalls.MS_REMOUNT | syscalls.MS_BIND | syscalls.MS_RDONLY | _SAFE
             syscalls.mount(None, place, None, flags)
         return Template(place, pieces, links)
+
+
+def looks(system: Sequence[str]) -> tuple[object, ...]:
+    """Which files and folders a system consists of now: one that was replaced is another one."""
+    found: list[tuple[int, int] | None] = []
+    for path in system:
+        try:
+            seen = os.lstat(path)
+        except OSError:
+            found.append(None)
+        else:
+            found.append((seen.st_dev, seen.st_ino))
+    return tuple(found)
 
 
 def _opened(entry: dict[str, Any]) -> list[mounts.Tree]:

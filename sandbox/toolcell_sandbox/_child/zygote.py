@@ -206,7 +206,7 @@ class _Zygote:
         if config["way"] == "process_group":
             return self._contained(config, link, work)
         ranged = config["base"] is not None
-        made = self._templates.of(config, ranged=ranged)
+        made = self._templates.of(config, asked["key"], ranged=ranged)
         config["pieces"], config["links"] = made.pieces, made.links
         # Only host root may id-map a mount, and only in its own namespace: so before the clone.
         trees = mounts.open_trees(config, config["base"]) if ranged else None
