@@ -86,6 +86,8 @@ class Supervision:
         self._sample_at_s = math.inf
         self._resume_at_s = math.inf
         self._is_forced = False
+        # Without namespaces the init has more to do than to end: it reaps all, and removes folders.
+        self._grace_s = GRACE_S if jail.agreed.way == "namespaces" else REAP_S
         self._is_sampled = False
         self._is_gone = False
         self._turn: trio.CancelScope | None = None
@@ -216,7 +218,7 @@ class Supervision:
         """When something is to be done at the latest."""
         limits = self._spec.limits
         if self._killed_at_s is not None:
-            return self._killed_at_s + (REAP_S if self._is_forced else GRACE_S)
+            return self._killed_at_s + (REAP_S if self._is_forced else self._grace_s)
         if self._running_since_s is None:
             # A worker that is confined by then has not been asked yet.
             soon_s = self._asked_at_s + min(watch.SAMPLE_S, limits.wall_s)
@@ -235,7 +237,7 @@ class Supervision:
         if now_s >= self._resume_at_s:
             self._read_rest()
         if self._killed_at_s is not None:
-            if now_s >= self._killed_at_s + GRACE_S:
+            if now_s >= self._killed_at_s + self._grace_s:
                 # It did not take; or the init is gone, and its zygote with it.
                 self._is_forced = True
                 self._jail.kill()

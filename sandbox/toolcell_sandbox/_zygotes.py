@@ -126,7 +126,8 @@ class Zygote:
                 links.send(self._control, text, files)
                 return
             except BlockingIOError:
-                await trio.lowlevel.wait_writable(self._control)
+                # Many may wait at once, and only one task may wait for a descriptor.
+                await trio.sleep(0.001)
             except OSError as error:
                 raise ZygoteGone(error.errno, "the zygote has ended") from error
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import logging
 import os
 import signal
 import socket
@@ -22,6 +23,8 @@ from .guarantees import Promise
 from .outcome import Upper
 from .plan import Plan, order_of
 from .spec import Handler, JailSpec, Limits, PythonHandler
+
+_log = logging.getLogger("toolcell")
 
 REMOVE = os.path.join(os.path.dirname(os.path.realpath(__file__)), "_child", "remove.py")
 PIPE_BYTES = 1 << 18
@@ -190,7 +193,8 @@ class Jail:
     def kill_group(self) -> None:
         """End the jail's process group, where it has no pid namespace."""
         group = self.reports.get("grouped", {}).get("group")
-        if group is not None:
+        # Once it is empty its number may be another's.
+        if group is not None and "emptied" not in self.reports:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(int(group), signal.SIGKILL)
 
@@ -223,6 +227,8 @@ class Jail:
         with trio.CancelScope(shield=True):
             try:
                 await self.gone()
+            except Exception:  # noqa: BLE001  # of a system task: it would end the whole loop
+                _log.exception("a jail could not be seen out")
             finally:
                 self.close()
 

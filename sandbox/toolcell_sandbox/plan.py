@@ -83,6 +83,10 @@ def _made(spec: JailSpec, agreed: Promise) -> Plan:
     keeps = spec.workspace is not None and spec.workspace_mode == "transaction"
     layered = "overlay" in agreed.layers
     shared = {mount.path for mount in host.interpreter_mounts()}
+    private = [*host.PRIVATE_FOLDERS, *_scratch_workspace(spec)]
+    # What lies in one of these has to be laid after it: as a piece of every root it would be
+    # covered, and written to in its place.
+    tops = [*private, *(mount.path for mount in mounts if mount.path not in shared)]
     entries = [
         {
             **asdict(mount),
@@ -90,7 +94,9 @@ def _made(spec: JailSpec, agreed: Promise) -> Plan:
             "layered": mount.layered and layered,
             "keeps": keeps and mount.path == spec.workspace,
             "identity": spec.workspace_identity if mount.path == spec.workspace else mount.identity,
-            "shared": mount.path in shared and not mount.writable,
+            "shared": mount.path in shared
+            and not mount.writable
+            and not any(mount.path.startswith(f"{top}/") for top in tops),
         }
         for mount in sorted(mounts, key=lambda mount: mount.path.split("/"))
     ]
@@ -102,7 +108,7 @@ def _made(spec: JailSpec, agreed: Promise) -> Plan:
         "filter": agreed.filter,
         "system": host.SYSTEM_FOLDERS,
         "mounts": entries,
-        "private": [*host.PRIVATE_FOLDERS, *_scratch_workspace(spec)],
+        "private": private,
         "files": host.network_files() if spec.network.kind == "host" else {},
         "network": spec.network.kind,
         "workspace": spec.workspace or "/tmp",
