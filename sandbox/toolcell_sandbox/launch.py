@@ -6,6 +6,7 @@ import contextlib
 import fcntl
 import logging
 import os
+import select
 import signal
 import socket
 import subprocess
@@ -133,7 +134,16 @@ class Jail:
     def is_over(self) -> bool:
         """Whether it has ended, or will never run a call."""
         self.hear(self.init)
-        return self.is_silent or bool(self.reports.keys() & {"failed", "ended", "done", "reaped"})
+        told = self.reports.keys() & {"failed", "ended", "done", "reaped"}
+        return self.is_silent or bool(told) or self._has_ended()
+
+    def _has_ended(self) -> bool:
+        """Whether its init has; who would say so may have ended with it, and not be gone yet."""
+        if self.pidfd is None:
+            return False
+        poller = select.poll()
+        poller.register(self.pidfd, select.POLLIN)
+        return bool(poller.poll(0))
 
     @property
     def is_empty(self) -> bool:

@@ -172,7 +172,8 @@ SESSION: Final[tuple[Step, ...]] = (
     # A change, its test, and what fails on the way.
     shell("git switch -qc feature/fold"),
     write("src/tally/cli.py", "import sys\nfrom tally.show import show\nprint(show(input( ) ))\n"),
-    edit("tests/test_count.py", '"a b a"), {"a": 2', '"a b A"), {"a": 2'),
+    # Of another length: a cached module of the same second and size is taken for the same.
+    edit("tests/test_count.py", '"a b a"), {"a": 2', '"a b A a"), {"a": 3'),
     shell(TEST, exit_code=2),
     edit("src/tally/count.py", "for word in text.split():", "for word in text.lower().split():"),
     shell(TEST),

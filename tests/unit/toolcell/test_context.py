@@ -38,8 +38,9 @@ class Supervisor(threading.Thread):
             heard = json.loads(told)
             self.heard.append(heard)
             if heard["type"] == "request":
-                answer = self.answers.pop(0)
-                self.line.send(json.dumps({"id": heard["id"], "held_s": 0.0} | answer).encode())
+                answer = {"id": heard["id"], "held_s": 0.0} | self.answers[0]
+                self.line.send(json.dumps(answer).encode())
+                del self.answers[0]
 
 
 @pytest.fixture
