@@ -150,6 +150,7 @@ def _jail(config: dict[str, Any], init: Report, work: Report) -> None:
         enter_cgroups(leader, config["cgroups"])
         init.send("grouped", group=leader)
         os.write(go, b"1")
+        group.say(worker.ROOT)
         group.run()
     finally:
         os.close(go)

@@ -12,7 +12,7 @@ import os
 import signal
 import time
 
-from . import ids, mounts, reaper, syscalls, worker
+from . import ids, links, mounts, reaper, syscalls, worker
 from .report import Report, StageFailed, stage
 from .state import State
 
@@ -36,21 +36,32 @@ def main(
     try:
         _become(ranged=ranged)
         _introduce(config, init)
-        opened = mounts.open_trees(config, None) if trees is None else trees
-        root = mounts.build(config, opened)
-        _own_names(config)
+        with stage("fs_confined", "namespaces"):
+            syscalls.unshare(syscalls.CLONE_NEWCGROUP)
         state = State()
         wakeup = reaper.wake_on_children()
         ours, theirs = _socket.socketpair(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
+        # Before the root is built: the two then work side by side, and what this process touches
+        # from here on is its own, at the call as well. A new root becomes the worker's too, which
+        # is in the same mount namespace (pivot_root(2)).
         with stage("tree_killed", "fork"):
             pid = os.fork()
         if pid == 0:
             ours.close()
             init.link.close()
+            for tree in trees or ():
+                os.close(tree.fd)
             worker.main(config, work, state, theirs, ranged=ranged)
         theirs.close()
         work.link.close()
-        _serve(_Jail(pid, config, init, state, ours, wakeup, root), ranged=ranged)
+        opened = mounts.open_trees(config, None) if trees is None else trees
+        root = mounts.build(config, opened)
+        _own_names(config)
+        jail = _Jail(pid, config, init, state, ours, wakeup, root)
+        jail.say(worker.ROOT)
+        if not links.is_told(init.link):
+            jail.rehearse()
+        _serve(jail, ranged=ranged)
     except StageFailed as error:
         init.send("failed", **error.facts)
     except BaseException as error:
@@ -80,17 +91,23 @@ class _Jail(reaper.Reaper):
         config: dict[str, Any],
         report: Report,
         state: State,
-        worker: _socket.socket,
+        leader_link: _socket.socket,
         wakeup: int,
         root: mounts.Root,
     ) -> None:
-        super().__init__(leader, config, report, state, worker, wakeup)
+        super().__init__(leader, config, report, state, leader_link, wakeup)
         self._root = root
 
     def linger(self) -> None:
         """Stay until what the jail's scope saw was read, which goes with its last process."""
         if self._config["is_adopted"]:
             reaper.wait_for(self.report.link, "go")
+
+    def rehearse(self) -> None:
+        """Do once what a call does: what it touches first is then no longer to be copied."""
+        super().rehearse()
+        if any(layers.keeps for layers in self._root.layers):
+            _marker(0)
 
     def begin(self, call: dict[str, Any]) -> None:
         if any(layers.keeps for layers in self._root.layers):
@@ -165,11 +182,9 @@ _REALTIME_COARSE = 5
 
 
 def _own_names(config: dict[str, Any]) -> None:
-    """The jail's own host name and cgroup root; a loopback of its own where it is to have one."""
+    """The jail's own host name; a loopback of its own where it is to have one."""
     with stage("ipc_private", "hostname"):
         _socket.sethostname("toolcell")
-    with stage("fs_confined", "namespaces"):
-        syscalls.unshare(syscalls.CLONE_NEWCGROUP)
     if config["network"] == "loopback":
         with stage("net_loopback", "loopback"):
             syscalls.raise_link("lo")

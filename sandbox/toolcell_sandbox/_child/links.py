@@ -56,6 +56,15 @@ def _send(link: _socket.socket, text: bytes, files: Sequence[int], flags: int) -
     link.sendmsg([text], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, rights)], flags)
 
 
+def is_told(link: _socket.socket) -> bool:
+    """Whether there is something to be received."""
+    try:
+        link.recv(1, _socket.MSG_PEEK | _socket.MSG_DONTWAIT)
+    except BlockingIOError:
+        return False
+    return True
+
+
 def receive(link: _socket.socket) -> tuple[dict[str, Any] | None, list[int]]:
     """The next message and the files that came with it, close-on-exec; None at the end.
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 MESSAGE_MAX = 8_192
 FRAMES_MAX = 40
+_READ_BYTES = 1 << 16
 _scratch_is_sized = True
 # Folders of frames that are ours; the supervisor adds to them.
 _hidden = [os.path.dirname(os.path.abspath(__file__)), "<frozen importlib"]
@@ -43,8 +44,7 @@ def rehearse(limits: dict[str, Any], state: State) -> None:
     _watch_limits(state)
     rlimits.raise_fence(limits["memory_bytes"], limits["mapped_bytes"])
     rlimits.lift_fence()
-    with open(os.devnull, "rb") as file:
-        digest = _sha256()(file.read()).hexdigest()
+    digest = _sha256()(_read(os.devnull)).hexdigest()
     module = types.ModuleType(digest)
     source = b"def f(a, *, b=None):\n    return {'a': a}\n"
     exec(compile(source, digest, "exec", dont_inherit=True), module.__dict__)
@@ -57,6 +57,8 @@ def rehearse(limits: dict[str, Any], state: State) -> None:
 def run(handler: dict[str, Any], result_fd: int, limits: dict[str, Any], state: State) -> int:
     """Run to the end and return the exit code that the process should have."""
     leader = os.getpid()
+    # What is there by now is looked at no more: a first collection would touch all of it.
+    gc.freeze()
     gc.enable()
     sys.path.extend(handler["sys_path"])
     _hidden.extend(handler["hidden"])
@@ -126,9 +128,7 @@ def _load(handler: dict[str, Any]) -> types.ModuleType:
     if handler["file"] is None:
         return importlib.import_module(handler["module"])
     name = handler["module"]
-    fd = os.open(handler["file"], os.O_RDONLY | os.O_CLOEXEC)
-    with os.fdopen(fd, "rb") as file:
-        source = file.read()
+    source = _read(handler["file"])
     if handler["digest"] not in (None, _sha256()(source).hexdigest()):
         raise ImportError(
             f"{os.path.basename(handler['file'])} has changed since it was registered"
@@ -142,6 +142,17 @@ def _load(handler: dict[str, Any]) -> types.ModuleType:
     sys.modules[name] = module
     exec(compile(source, handler["file"], "exec", dont_inherit=True), module.__dict__)
     return module
+
+
+def _read(path: str) -> bytes:
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        parts = []
+        while part := os.read(fd, _READ_BYTES):
+            parts.append(part)
+        return b"".join(parts)
+    finally:
+        os.close(fd)
 
 
 @functools.cache

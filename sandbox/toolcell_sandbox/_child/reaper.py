@@ -9,7 +9,7 @@ import select
 import signal
 import time
 
-from . import links, mounts, seccomp, syscalls
+from . import links, mounts, seccomp, syscalls, worker
 from .report import Report
 from .state import FENCED, State
 
@@ -57,7 +57,7 @@ class Reaper:
         config: dict[str, Any],
         report: Report,
         state: State,
-        worker: _socket.socket,
+        leader_link: _socket.socket,
         wakeup: int,
     ) -> None:
         self._leader = leader
@@ -65,7 +65,7 @@ class Reaper:
         self.report = report
         self._state = state
         # The worker's filter comes over it, and it is told when all is there for its call.
-        self._worker = worker
+        self._worker = leader_link
         self._wakeup = wakeup
         self.listener: int | None = None
         self._peak_kib = 0
@@ -101,6 +101,18 @@ class Reaper:
                 self.end_all()
                 return
 
+    def rehearse(self) -> None:
+        """Hear and say something as at a call, to nobody."""
+        ours, theirs = _socket.socketpair(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
+        told = Report(ours)
+        link, self.report = self.report, told
+        self.tell(0, 0.0)
+        links.receive(theirs)
+        self.report = link
+        ours.close()
+        theirs.close()
+        self.reap()
+
     def _take_word(self) -> bool:
         """Do what the supervisor says; False when it has let go of this jail, or is gone."""
         message, _ = links.receive(self.report.link)
@@ -113,9 +125,12 @@ class Reaper:
     def begin(self, call: dict[str, Any]) -> None:
         """All is there for the call: let the worker go."""
         self._started = time.time() - CLOCK_S
-        # One that is gone by now has said why itself.
+        self.say(worker.GO)
+
+    def say(self, word: bytes) -> None:
+        """Tell the worker how far its jail is; one that is gone by now has said why itself."""
         with contextlib.suppress(OSError):
-            self._worker.send(b"g", _socket.MSG_NOSIGNAL)
+            self._worker.send(word, _socket.MSG_NOSIGNAL)
 
     def _segments_are_over(self) -> bool:
         """Whether the jail's shared memory segments alone take more than it may have.

@@ -34,6 +34,10 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, NoReturn
 
+ROOT = b"r"
+"""The jail's root stands, but for what a call decides."""
+GO = b"g"
+"""All is there for the call."""
 RESULT_FD = 3
 CHANNEL_FD = RESULT_FD + 1
 STREAMS = ("stdin", "stdout", "stderr")
@@ -60,18 +64,23 @@ def main(
 ) -> NoReturn:
     """Confine this process, then wait for a call and run it. Never returns and never raises.
 
-    `init` takes the filter's listener to the init, which says over it when the root is whole.
+    `init` takes the filter's listener to the init, which says over it when the root stands, and
+    when it is whole.
     """
     code = 1
     try:
-        late = _confine(config, report, init, ranged=ranged)
-        _warm_up(config, state)
+        _give_up(config, ranged=ranged)
+        if not links.is_told(report.link):
+            _warm_up(config, state)
+        if init.recv(1) != ROOT:
+            os._exit(1)
+        late = _fence(config, report, init)
         report.send("ready")
         call, files = links.receive(report.link)
         if call is None:
             os._exit(0)
         fds = dict(zip(call["files"], files, strict=True))
-        if init.recv(1) != b"g":
+        if init.recv(1) != GO:
             os._exit(1)
         _change_folder(call["cwd"], config["workspace"], report)
         if late is not None:
@@ -95,13 +104,8 @@ def main(
         os._exit(code)
 
 
-def _confine(
-    config: dict[str, Any], report: Report, init: _socket.socket, *, ranged: bool
-) -> landlock.Ruleset | None:
-    """Give up all that a handler must not have; what is returned has to be given up at the call.
-
-    That is the one step that rests on a workspace which is not there yet.
-    """
+def _give_up(config: dict[str, Any], *, ranged: bool) -> None:
+    """Give up what a handler must not have, as far as that rests on no root."""
     has_namespaces = config["way"] == "namespaces"
     with stage("no_new_privileges", "ids"):
         syscalls.drop_bounding_set(may_be_refused=not has_namespaces)
@@ -129,6 +133,15 @@ def _confine(
     config["limits"]["mapped_bytes"] = rlimits.mapped_bytes()
     with stage("no_new_privileges", "no_new_privs"):
         syscalls.prctl(syscalls.PR_SET_NO_NEW_PRIVS, 1)
+
+
+def _fence(
+    config: dict[str, Any], report: Report, init: _socket.socket
+) -> landlock.Ruleset | None:
+    """Bound what the root shows and the kernel does; what is returned is left for the call.
+
+    That is the one step that rests on a workspace which is not there yet.
+    """
     late: landlock.Ruleset | None = None
     if config["landlock_abi"]:
         with stage("fs_confined", "landlock"):
