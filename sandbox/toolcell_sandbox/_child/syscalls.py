@@ -278,6 +278,11 @@ def unshare(flags: int) -> None:
     _check(int(libc.unshare(ctypes.c_int(flags))), "unshare")
 
 
+def enter_network(fd: int) -> None:
+    """Put this process into a network namespace (setns(2)); needs CAP_SYS_ADMIN over it."""
+    _check(int(libc.setns(ctypes.c_int(fd), ctypes.c_int(CLONE_NEWNET))), "setns")
+
+
 def raise_link(name: str) -> None:
     """Set a network link of this namespace up (netdevice(7)). Needs CAP_NET_ADMIN over it."""
     import fcntl

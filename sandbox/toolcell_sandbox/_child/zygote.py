@@ -15,9 +15,7 @@ from __future__ import annotations
 
 import _socket
 import contextlib
-import functools
 import gc
-import operator
 import os
 import select
 import signal
@@ -29,6 +27,7 @@ from . import (
     init,
     links,
     mounts,
+    networks,
     python,
     rlimits,
     seccomp,
@@ -46,10 +45,6 @@ NAMESPACES = (
     syscalls.CLONE_NEWUSER | syscalls.CLONE_NEWPID | syscalls.CLONE_NEWNS | syscalls.CLONE_NEWUTS
 )
 """What every jail has; its cgroup namespace is made by the init, once it is in its cgroup."""
-BY_LAYER = {
-    "network_namespace": syscalls.CLONE_NEWNET,
-    "ipc_namespace": syscalls.CLONE_NEWIPC,
-}
 _PLANS_MAX = 256
 _LIBRARY_SIGNALS = (32, 33)
 """The C library's own (nptl(7)); a parent can have left them ignored all the same."""
@@ -73,6 +68,7 @@ class _Zygote:
         self.lack: dict[str, Any] | None = None
         self._plans: dict[str, dict[str, Any]] = {}
         self._templates = template.Templates()
+        self._networks = networks.Networks()
         # The link of each init that has not been reaped, by its pid.
         self._links: dict[int, _socket.socket] = {}
         self._is_let_go = False
@@ -212,10 +208,12 @@ class _Zygote:
         trees = mounts.open_trees(config, config["base"]) if ranged else None
         ready, go = os.pipe2(os.O_CLOEXEC)
         waits = ranged or config["cgroups"]
-        chosen = (flag for layer, flag in BY_LAYER.items() if layer in config["layers"])
+        flags = NAMESPACES
+        if "ipc_namespace" in config["layers"]:
+            flags |= syscalls.CLONE_NEWIPC
         try:
             with stage("fs_confined", "namespaces"):
-                pid = syscalls.clone(functools.reduce(operator.or_, chosen, NAMESPACES))
+                pid = self._clone(flags, config)
             if pid == 0:
                 try:
                     self._only(link, work, ready, *(tree.fd for tree in trees or ()))
@@ -237,6 +235,20 @@ class _Zygote:
             os.close(go)
             for tree in trees or ():
                 os.close(tree.fd)
+        return pid
+
+    def _clone(self, flags: int, config: dict[str, Any]) -> int:
+        """The init, in a network of its own; a loopback that is up is never another jail's."""
+        if "network_namespace" not in config["layers"]:
+            return syscalls.clone(flags)
+        if config["network"] == "loopback":
+            return syscalls.clone(flags | syscalls.CLONE_NEWNET)
+        network, pid = self._networks.enter(), None
+        try:
+            pid = syscalls.clone(flags)
+        finally:
+            if pid != 0:
+                self._networks.leave(network, pid)
         return pid
 
     def _give(self, pid: int, config: dict[str, Any], *, ranged: bool) -> None:
@@ -281,6 +293,7 @@ class _Zygote:
                 return
             if pid == 0:
                 return
+            self._networks.reaped(pid)
             link = self._links.pop(pid, None)
             if link is None:
                 continue

@@ -1,0 +1,58 @@
+"""Network namespaces with nothing in them, each of one jail at a time.
+
+To make one and to remove it costs as much as the rest of a jail. It has no address and no link
+that is up, and belongs to the zygote's user namespace: no jail has a capability over it, so none
+can leave anything in it but what the kernel counts (`/proc/net/snmp`). It is another's once the
+jail's init was reaped, and every process with it (pid_namespaces(7)).
+"""
+
+from __future__ import annotations
+
+import os
+
+from . import syscalls
+
+_FREE_MAX = 16
+_OWN = "/proc/self/ns/net"
+
+
+class Networks:
+    """Those of one zygote, which is in the host's while no jail is being forked."""
+
+    def __init__(self) -> None:
+        self._hosts = _open()
+        self._free: list[int] = []
+        self._taken: dict[int, int] = {}
+
+    def enter(self) -> int:
+        """Go into one that nobody is in, made where there is none; a descriptor of it."""
+        if self._free:
+            found = self._free.pop()
+            syscalls.enter_network(found)
+            return found
+        syscalls.unshare(syscalls.CLONE_NEWNET)
+        return _open()
+
+    def leave(self, found: int, pid: int | None) -> None:
+        """Come back; it is the jail's whose init is `pid`, or nobody's."""
+        syscalls.enter_network(self._hosts)
+        if pid is None:
+            self._keep(found)
+        else:
+            self._taken[pid] = found
+
+    def reaped(self, pid: int) -> None:
+        """The init is gone, and all that were in its network with it."""
+        found = self._taken.pop(pid, None)
+        if found is not None:
+            self._keep(found)
+
+    def _keep(self, found: int) -> None:
+        if len(self._free) < _FREE_MAX:
+            self._free.append(found)
+        else:
+            os.close(found)
+
+
+def _open() -> int:
+    return os.open(_OWN, os.O_RDONLY | os.O_CLOEXEC)
