@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 from .report import stage
 
 
@@ -12,5 +14,8 @@ def enter_cgroups(pid: int, files: list[str]) -> None:
     """
     with stage("memory_limited", "cgroup"):
         for path in files:
-            with open(path, "w") as file:
-                file.write(str(pid))
+            fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+            try:
+                os.write(fd, str(pid).encode())
+            finally:
+                os.close(fd)

@@ -53,11 +53,10 @@ def main(
                 os.close(tree.fd)
             worker.main(config, work, state, theirs, ranged=ranged)
         theirs.close()
-        work.link.close()
         opened = mounts.open_trees(config, None) if trees is None else trees
         root = mounts.build(config, opened)
         _own_names(config)
-        jail = _Jail(pid, config, init, state, ours, wakeup, root)
+        jail = _Jail(pid, config, init, state, ours, wakeup, root, work)
         jail.say(worker.ROOT)
         if not links.is_told(init.link):
             jail.rehearse()
@@ -94,9 +93,11 @@ class _Jail(reaper.Reaper):
         leader_link: _socket.socket,
         wakeup: int,
         root: mounts.Root,
+        work: Report,
     ) -> None:
         super().__init__(leader, config, report, state, leader_link, wakeup)
         self._root = root
+        self._work = work
 
     def linger(self) -> None:
         """Stay until what the jail's scope saw was read, which goes with its last process."""
@@ -118,9 +119,11 @@ class _Jail(reaper.Reaper):
             fd, owners = upper
             # Handed over before anybody writes. Its file system lives as long as a descriptor of
             # it, also after this namespace. With it goes the time from which on a change of the
-            # real workspace may be one that the jail did not see.
-            self.report.send("layer", fd, owners=owners, marker=marker)
+            # real workspace may be one that the jail did not see. Said where the supervisor looks
+            # when it has something else to do: it need not wake for that.
+            self._work.send("layer", fd, owners=owners, marker=marker)
             os.close(fd)
+        self._work.link.close()
         super().begin(call)
 
 

@@ -8,7 +8,6 @@ which ABI a guarantee needs is decided in `guarantees.py`.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import errno
 import os
 import stat
@@ -99,7 +98,7 @@ class Ruleset:
         attributes = struct.pack("=QQQ", self._files, net, SCOPE_SIGNALS | SCOPE_ABSTRACT_SOCKETS)
         size = 24 if version >= _ABI_SCOPES else 16 if version >= _ABI_NET else 8
         self._fd = syscalls.syscall(
-            "landlock_create_ruleset", ctypes.c_char_p(attributes[:size]), size, 0
+            "landlock_create_ruleset", attributes[:size], size, 0
         )
 
     def grant(self, rules: Iterable[tuple[str | int, int]]) -> None:
@@ -119,7 +118,7 @@ class Ruleset:
         rights &= self._files
         if not stat.S_ISDIR(os.fstat(fd).st_mode):
             rights &= _OF_FILES
-        rule = ctypes.c_char_p(struct.pack("=Qi", rights, fd))
+        rule = struct.pack("=Qi", rights, fd)
         syscalls.syscall("landlock_add_rule", self._fd, _PATH_BENEATH, rule, 0)
 
     def restrict(self) -> None:

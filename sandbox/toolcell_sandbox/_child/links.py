@@ -21,11 +21,14 @@ INLINE_BYTES = 32 << 10
 FILES_MAX = 16
 _CONTROL_BYTES = _socket.CMSG_SPACE(4 * FILES_MAX)
 _BY_FILE = b"\0"
+# Made once: what a process touches after it was forked is copied.
+_text = json.JSONEncoder(separators=(",", ":")).encode
+_message = json.JSONDecoder().scan_once
 
 
 def pack(message: dict[str, Any]) -> bytes:
     """The text of a message."""
-    return json.dumps(message, separators=(",", ":")).encode()
+    return _text(message).encode()
 
 
 def send(link: _socket.socket, text: bytes, files: Sequence[int] = (), flags: int = 0) -> None:
@@ -82,5 +85,5 @@ def receive(link: _socket.socket) -> tuple[dict[str, Any] | None, list[int]]:
         os.lseek(held, 0, os.SEEK_SET)
         with os.fdopen(held, "rb") as file:
             text = file.read()
-    message: dict[str, Any] | None = json.loads(text) if text else None
+    message: dict[str, Any] | None = _message(text.decode(), 0)[0] if text else None
     return message, files

@@ -185,9 +185,13 @@ def writable(config: dict[str, Any], *, now: bool = False) -> list[str]:
 class Root:
     """A root that stands, and what has to be laid into it when its call comes."""
 
-    def __init__(self, layers: list[overlay.Layers], late: list[Tree]) -> None:
+    def __init__(
+        self, layers: list[overlay.Layers], late: list[Tree], scratch: int | None
+    ) -> None:
         self.layers = layers
         self.late = late
+        # Where the layers lie: covered, so that this descriptor is the only way there.
+        self.scratch = scratch
 
 
 def build(config: dict[str, Any], trees: Sequence[Tree]) -> Root:
@@ -236,9 +240,7 @@ def build(config: dict[str, Any], trees: Sequence[Tree]) -> Root:
         syscalls.pivot_root(".", ".")
         syscalls.umount_detach(".")
         os.chdir("/")
-    if not layers:
-        _close_scratch(config)
-    return Root(layers, late)
+    return Root(layers, late, _close_scratch(config, layers))
 
 
 def furnish(
@@ -251,7 +253,8 @@ def furnish(
     """
     kept: tuple[int, dict[str, Any]] | None = None
     for layers in root.layers:
-        upper = overlay.lay(layers, masks.get(layers.path, []))
+        assert root.scratch is not None, "layers lie somewhere"
+        upper = overlay.lay(layers, root.scratch, masks.get(layers.path, []))
         if upper is not None:
             kept = upper, layers.owners
     with stage("fs_confined", "mounts"):
@@ -262,18 +265,29 @@ def furnish(
             syscalls.move_tree(tree.fd, target)
             os.close(target)
             os.close(tree.fd)
-    if root.layers:
-        _close_scratch(config)
     if script is not None:
         with stage("fs_confined", "script"):
             _write_script(os.fsencode(script))
     return kept
 
 
-def _close_scratch(config: dict[str, Any]) -> None:
+def _close_scratch(config: dict[str, Any], layers: Sequence[overlay.Layers]) -> int | None:
+    """Take away the only path to the scratch as a whole, and with it to the layers.
+
+    Where nothing is to be laid, by an unmount. Else it is covered, for good: an overlay can only
+    be made of layers that are mounted (clone_private_mount() in the kernel), and an unmount at the
+    call would wait for all processors.
+    """
     with stage("disk_limited", "scratch"):
-        syscalls.umount_detach("/mnt")
-        _limit_files(config["private"][0], config["limits"]["disk_files"])
+        scratch = None
+        if layers:
+            scratch = os.open("/mnt", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+            syscalls.bind(b"/run", b"/mnt")
+        else:
+            syscalls.umount_detach("/mnt")
+        kept = sum(one.keeps for one in layers)
+        _limit_files(config["private"][0], config["limits"]["disk_files"] + kept)
+    return scratch
 
 
 def _write_script(written: bytes) -> None:
@@ -373,8 +387,7 @@ def _scratch(
 ) -> tuple[list[Tree], list[overlay.Layers]]:
     """One sized tmpfs behind all that is the jail's own, so that one bound holds for all.
 
-    Also behind what it changes of its workspace: the upper layer lies there. It stays at /mnt,
-    with the layers, until they are laid.
+    Also behind what it changes of its workspace: the upper layer lies there, with the others.
     """
     limits = config["limits"]
     layered = [entry for entry in config["mounts"] if entry["layered"]]
@@ -404,8 +417,8 @@ def _scratch(
 def _limit_files(place: str, files: int) -> None:
     """Leave the scratch file system room for so many files more, and not one besides.
 
-    What was made for the jail itself (mount points, the upper layer's own) is there by now, and
-    how much that is differs: an interpreter in /tmp needs mount points, one elsewhere none.
+    What was made for the jail itself is there by now, and how much that is differs: an interpreter
+    in /tmp needs mount points, one elsewhere none.
     """
     found = os.statvfs(place)
     inodes = found.f_files - found.f_ffree + files

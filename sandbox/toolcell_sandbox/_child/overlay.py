@@ -5,10 +5,9 @@
               │          ├── masks   a whiteout for each name that is absent for the jail
               │          └── below   the host's folder, read-only, by a mount of its own
 
-A whiteout is a name, not a file: whoever replaces the masked file meanwhile changes nothing. Each
-layer's mount is detached once the overlay stands, so that a worker of the same uid cannot reach
-the layers; their paths stay readable in mountinfo, and so tell nothing. See the kernel's
-overlayfs documentation.
+A whiteout is a name, not a file: whoever replaces the masked file meanwhile changes nothing. The
+layers lie below a folder that is covered, so that a worker of the same uid cannot reach them; their
+paths are readable in mountinfo, and so tell nothing. See the kernel's overlayfs documentation.
 """
 
 from __future__ import annotations
@@ -32,11 +31,8 @@ _SAFE = syscalls.MS_NOSUID | syscalls.MS_NODEV
 class Layers:
     """The layers of an overlay that is still to be laid: where they lie, where it belongs."""
 
-    def __init__(self, path: str, scratch: str, place: str, number: int, *, keeps: bool) -> None:
+    def __init__(self, path: str, number: int, *, keeps: bool) -> None:
         self.path = path
-        # As the jail sees them, once it is in its root.
-        self.scratch = scratch
-        self.place = place
         self.number = number
         # Whether there is an upper layer.
         self.keeps = keeps
@@ -47,7 +43,7 @@ class Layers:
 def prepare(scratch: str, number: int, entry: dict[str, Any], below: int) -> Layers:
     """Lay out the layers over the detached tree `below`, which is attached and so used up.
 
-    `scratch` is the folder of the jail's sized tmpfs, which will be /mnt in its root.
+    `scratch` is the folder of the jail's sized tmpfs.
     """
     place = f"{scratch}/l{number}"
     with stage("paths_masked", "overlay"):
@@ -64,16 +60,18 @@ def prepare(scratch: str, number: int, entry: dict[str, Any], below: int) -> Lay
             for name in (f"u{number}", f"k{number}"):
                 os.mkdir(f"{scratch}/{name}")
             _check_attributes(f"{scratch}/u{number}")
-    return Layers(entry["path"], "/mnt", f"/mnt/l{number}", number, keeps=entry["keeps"])
+    return Layers(entry["path"], number, keeps=entry["keeps"])
 
 
-def lay(layers: Layers, masks: list[str]) -> int | None:
+def lay(layers: Layers, scratch: int, masks: list[str]) -> int | None:
     """Mount the overlay where it belongs; a descriptor of its upper layer, if it has one.
 
-    Without what is named in `masks`, by paths relative to it.
+    `scratch` is open at what `prepare` was given. Without what is named in `masks`, by paths
+    relative to the overlay.
     """
-    place, number = layers.place, layers.number
-    lower = syscalls.open_exactly(f"{place}/w")
+    inside, number = f"/proc/self/fd/{scratch}", layers.number
+    place = f"{inside}/l{number}"
+    lower = syscalls.open_beneath(scratch, b"l%d/w" % number, os.O_PATH)
     with stage("paths_masked", "overlay"):
         if masks:
             inodes = 8 + sum(path.count("/") + 1 for path in masks)
@@ -84,8 +82,8 @@ def lay(layers: Layers, masks: list[str]) -> int | None:
     upper: int | None = None
     with stage("writes_transactional", "overlay"):
         if layers.keeps:
-            path = f"{layers.scratch}/u{number}"
-            data += f",upperdir={path},workdir={layers.scratch}/k{number}"
+            path = f"{inside}/u{number}"
+            data += f",upperdir={path},workdir={inside}/k{number}"
             upper = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             _like(lower, path)
         target = syscalls.open_exactly(layers.path)

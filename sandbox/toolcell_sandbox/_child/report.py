@@ -7,14 +7,12 @@ from __future__ import annotations
 
 import errno as errnos
 import os
-from contextlib import contextmanager
 
 from . import links
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import _socket
-    from collections.abc import Iterator
     from typing import Any
 
 
@@ -45,16 +43,24 @@ class StageFailed(Exception):
         }
 
 
-@contextmanager
-def stage(guarantee: str, name: str) -> Iterator[None]:
-    """Name what is being built, so that any failure inside says what it costs."""
-    try:
-        yield
-    except StageFailed:
-        raise
-    except OSError as error:
-        what = f": {error.filename}" if error.filename else ""
-        cause = f"{error.strerror or os.strerror(error.errno or 0)}{what}"
-        raise StageFailed(guarantee, name, cause, error.errno) from error
-    except Exception as error:
-        raise StageFailed(guarantee, name, f"{type(error).__name__}: {error}", None) from error
+class stage:  # noqa: N801  # reads as a word: `with stage(...)`
+    """Names what is being built, so that any failure inside says what it costs."""
+
+    __slots__ = ("_guarantee", "_name")
+
+    def __init__(self, guarantee: str, name: str) -> None:
+        self._guarantee = guarantee
+        self._name = name
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if not isinstance(error, Exception) or isinstance(error, StageFailed):
+            return
+        number: int | None = None
+        cause = f"{type(error).__name__}: {error}"
+        if isinstance(error, OSError):
+            what = f": {error.filename}" if error.filename else ""
+            number = error.errno
+            cause = f"{error.strerror or os.strerror(number or 0)}{what}"
+        raise StageFailed(self._guarantee, self._name, cause, number) from error

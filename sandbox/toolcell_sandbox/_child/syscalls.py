@@ -106,6 +106,14 @@ libc = ctypes.CDLL(None, use_errno=True)
 _libc_gil = ctypes.PyDLL(None, use_errno=True)
 for _name in ("PyOS_BeforeFork", "PyOS_AfterFork_Parent", "PyOS_AfterFork_Child"):
     getattr(ctypes.pythonapi, _name).restype = None
+# Told once what they take, so that a call makes no objects of its own for that: in a process that
+# was just forked each one touched is a page copied.
+_call, _prctl, _mount = libc["syscall"], libc["prctl"], libc["mount"]
+_call.restype = ctypes.c_long
+_call.argtypes = [ctypes.c_long, *[ctypes.c_void_p] * 6]
+_prctl.argtypes = [ctypes.c_int, *[ctypes.c_ulong] * 4]
+_mount.argtypes = [*[ctypes.c_char_p] * 3, ctypes.c_ulong, ctypes.c_char_p]
+_NOTHING = (0, 0, 0, 0, 0, 0)
 
 
 class UnsupportedMachine(OSError):
@@ -114,17 +122,18 @@ class UnsupportedMachine(OSError):
 
 def number(name: str) -> int:
     """The number of a system call on this machine."""
-    if name in _SHARED:
-        return _SHARED[name]
-    machine = platform_machine()
-    if machine not in _NUMBERS:
-        raise UnsupportedMachine(f"toolcell knows x86_64 and aarch64, not {machine}")
-    return _NUMBERS[machine][name]
+    found = _known.get(name)
+    if found is None:
+        raise UnsupportedMachine(f"toolcell knows x86_64 and aarch64, not {platform_machine()}")
+    return found
 
 
 def platform_machine() -> str:
     """x86_64 or aarch64 as uname(2) says; a 32-bit interpreter is no machine of ours."""
     return os.uname().machine if sys.maxsize > 1 << 32 else f"32-bit {os.uname().machine}"
+
+
+_known = {**_SHARED, **_NUMBERS.get(platform_machine(), {})}
 
 
 def _check(result: int, what: str) -> int:
@@ -135,9 +144,9 @@ def _check(result: int, what: str) -> int:
 
 
 def syscall(name: str, *arguments: object) -> int:
-    """The call of that name; integers are as wide as registers."""
-    wide = [ctypes.c_long(a) if isinstance(a, int) else a for a in arguments]
-    return _check(int(libc.syscall(ctypes.c_long(number(name)), *wide)), name)
+    """The call of that name; integers are as wide as registers, bytes are passed by address."""
+    result: int = _call(number(name), *arguments, *_NOTHING[len(arguments) :])
+    return _check(result, name)
 
 
 def clone(flags: int) -> int:
@@ -168,30 +177,22 @@ def clone(flags: int) -> int:
 
 def mount(source: str | None, target: str, kind: str | None, flags: int, data: str = "") -> None:
     """mount(2)."""
-    _check(
-        int(
-            libc.mount(
-                None if source is None else os.fsencode(source),
-                os.fsencode(target),
-                None if kind is None else kind.encode(),
-                ctypes.c_ulong(flags),
-                data.encode() or None,
-            )
-        ),
-        f"mount {target}",
+    result: int = _mount(
+        None if source is None else os.fsencode(source),
+        os.fsencode(target),
+        None if kind is None else kind.encode(),
+        flags,
+        data.encode() or None,
     )
-
-
-_mount_call = ctypes.CDLL(None, use_errno=True).mount
-_mount_call.argtypes = [
-    *(ctypes.c_char_p, ctypes.c_char_p, ctypes.c_char_p),
-    *(ctypes.c_ulong, ctypes.c_char_p),
-]
+    if result < 0:
+        _check(result, f"mount {target}")
 
 
 def bind(source: bytes, target: bytes) -> None:
     """mount(2) with MS_BIND, for who does it many times."""
-    _check(_mount_call(source, target, None, MS_BIND, None), f"mount {os.fsdecode(target)}")
+    result: int = _mount(source, target, None, MS_BIND, None)
+    if result < 0:
+        _check(result, f"mount {os.fsdecode(target)}")
 
 
 def umount_detach(target: str) -> None:
@@ -201,7 +202,7 @@ def umount_detach(target: str) -> None:
 
 def pivot_root(new: str, old: str) -> None:
     """pivot_root(2)."""
-    syscall("pivot_root", ctypes.c_char_p(os.fsencode(new)), ctypes.c_char_p(os.fsencode(old)))
+    syscall("pivot_root", os.fsencode(new), os.fsencode(old))
 
 
 def open_exactly(path: str) -> int:
@@ -211,15 +212,15 @@ def open_exactly(path: str) -> int:
         OSError: ELOOP where a component has become a symlink since the path was resolved.
     """
     how = struct.pack("=QQQ", os.O_PATH | os.O_CLOEXEC, 0, RESOLVE_NO_SYMLINKS)
-    name = ctypes.c_char_p(os.fsencode(path))
-    return syscall("openat2", AT_FDCWD, name, ctypes.c_char_p(how), len(how))
+    name = os.fsencode(path)
+    return syscall("openat2", AT_FDCWD, name, how, len(how))
 
 
 def open_within(folder: int, path: bytes, *, follow: bool) -> int:
     """An O_PATH descriptor of `path` from `folder` on, through no magic link of /proc."""
     flags = os.O_PATH | os.O_CLOEXEC | (0 if follow else os.O_NOFOLLOW)
     how = struct.pack("=QQQ", flags, 0, RESOLVE_NO_MAGICLINKS)
-    return syscall("openat2", folder, ctypes.c_char_p(path), ctypes.c_char_p(how), len(how))
+    return syscall("openat2", folder, path, how, len(how))
 
 
 def open_beneath(folder: int, path: bytes, flags: int, *, across: bool = True) -> int:
@@ -233,19 +234,19 @@ def open_beneath(folder: int, path: bytes, flags: int, *, across: bool = True) -
     if not across:
         resolve |= RESOLVE_NO_XDEV
     how = struct.pack("=QQQ", flags | os.O_CLOEXEC, 0, resolve)
-    return syscall("openat2", folder, ctypes.c_char_p(path), ctypes.c_char_p(how), len(how))
+    return syscall("openat2", folder, path, how, len(how))
 
 
 def clone_tree(fd: int) -> int:
     """A detached copy of the mounts at `fd` and below (open_tree(2)); a descriptor of it."""
     flags = OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_RECURSIVE | AT_EMPTY_PATH
-    return syscall("open_tree", fd, ctypes.c_char_p(b""), flags)
+    return syscall("open_tree", fd, b"", flags)
 
 
 def clone_path(path: str) -> int:
     """As `clone_tree`, by a path of our own that nobody else can change."""
     flags = OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_RECURSIVE
-    return syscall("open_tree", AT_FDCWD, ctypes.c_char_p(os.fsencode(path)), flags)
+    return syscall("open_tree", AT_FDCWD, os.fsencode(path), flags)
 
 
 def set_tree(fd: int, attributes: int, *, userns_fd: int = 0) -> None:
@@ -255,32 +256,32 @@ def set_tree(fd: int, attributes: int, *, userns_fd: int = 0) -> None:
     is mounted onto it in the jail would appear on the host.
     """
     what = struct.pack("=QQQQ", attributes, 0, MS_PRIVATE, userns_fd)
-    empty = ctypes.c_char_p(b"")
+    empty = b""
     flags = AT_EMPTY_PATH | AT_RECURSIVE
-    syscall("mount_setattr", fd, empty, flags, ctypes.c_char_p(what), len(what))
+    syscall("mount_setattr", fd, empty, flags, what, len(what))
 
 
 def move_tree(fd: int, target_fd: int) -> None:
     """Attach a detached copy on top of `target_fd` (move_mount(2))."""
-    empty = ctypes.c_char_p(b"")
+    empty = b""
     flags = MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH
     syscall("move_mount", fd, empty, target_fd, empty, flags)
 
 
 def move_tree_to(fd: int, path: str) -> None:
     """Attach a detached copy at a path of our own that nobody else can change (move_mount(2))."""
-    target = ctypes.c_char_p(os.fsencode(path))
-    syscall("move_mount", fd, ctypes.c_char_p(b""), AT_FDCWD, target, MOVE_MOUNT_F_EMPTY_PATH)
+    target = os.fsencode(path)
+    syscall("move_mount", fd, b"", AT_FDCWD, target, MOVE_MOUNT_F_EMPTY_PATH)
 
 
 def unshare(flags: int) -> None:
     """unshare(2)."""
-    _check(int(libc.unshare(ctypes.c_int(flags))), "unshare")
+    _check(int(libc.unshare(flags)), "unshare")
 
 
 def enter_network(fd: int) -> None:
     """Put this process into a network namespace (setns(2)); needs CAP_SYS_ADMIN over it."""
-    _check(int(libc.setns(ctypes.c_int(fd), ctypes.c_int(CLONE_NEWNET))), "setns")
+    _check(int(libc.setns(fd, CLONE_NEWNET)), "setns")
 
 
 def raise_link(name: str) -> None:
@@ -326,13 +327,13 @@ def close_range(first: int, last: int = 0xFFFFFFFF, *, flags: int = 0) -> None:
 
 def prctl(option: int, argument: int = 0, second: int = 0) -> int:
     """prctl(2)."""
-    wide = [ctypes.c_ulong(x) for x in (argument, second, 0, 0)]
-    return _check(int(libc.prctl(ctypes.c_int(option), *wide)), f"prctl {option}")
+    result: int = _prctl(option, argument, second, 0, 0)
+    return _check(result, f"prctl {option}") if result < 0 else result
 
 
 def reset_signal(signal_number: int) -> None:
     """SIG_DFL by rt_sigaction(2) itself: the C library refuses the two that it keeps for itself."""
-    default = ctypes.c_char_p(bytes(32))
+    default = bytes(32)
     syscall("rt_sigaction", signal_number, default, None, 8)
 
 
@@ -354,10 +355,8 @@ def drop_bounding_set(*, may_be_refused: bool) -> None:
 
     Who has not got it is refused; no_new_privs then does the same alone.
     """
-    call, option = libc.prctl, ctypes.c_int(PR_CAPBSET_DROP)
-    none = ctypes.c_ulong(0)
     for capability in range(_CAPABILITIES_MAX):
-        if call(option, ctypes.c_ulong(capability), none, none, none) == 0:
+        if _prctl(PR_CAPBSET_DROP, capability, 0, 0, 0) == 0:
             continue
         number = ctypes.get_errno()
         if number == errno.EINVAL and capability:
@@ -371,4 +370,4 @@ def drop_capabilities() -> None:
     """Empty the permitted, effective, inheritable and ambient sets (capset(2))."""
     prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL)
     header = struct.pack("=Ii", _CAP_VERSION_3, 0)
-    syscall("capset", ctypes.c_char_p(header), ctypes.c_char_p(bytes(24)))
+    syscall("capset", header, bytes(24))
