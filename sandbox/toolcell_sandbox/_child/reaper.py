@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _signal  # type: ignore[import-not-found]  # `signal` makes an enum of every number
 import _socket
 import contextlib
 import os
@@ -28,9 +29,9 @@ def wake_on_children() -> int:
     """A descriptor that can be read after a child has ended."""
     read, write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
     # CPython's own handler would let a worker raise KeyboardInterrupt in here.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGCHLD, lambda *_: None)
-    signal.set_wakeup_fd(write, warn_on_full_buffer=False)
+    _signal.signal(_signal.SIGINT, _signal.SIG_IGN)
+    _signal.signal(_signal.SIGCHLD, lambda *_: None)
+    _signal.set_wakeup_fd(write, warn_on_full_buffer=False)
     return read
 
 

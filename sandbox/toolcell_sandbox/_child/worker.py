@@ -7,6 +7,7 @@ call is known: a call reaches a process that has given up the rest already.
 
 from __future__ import annotations
 
+import _signal  # type: ignore[import-not-found]  # `signal` makes an enum of every number
 import _socket
 import errno
 import fcntl
@@ -44,13 +45,11 @@ STREAMS = ("stdin", "stdout", "stderr")
 _HIGH = 16
 """Out of the way of all that a handler is given."""
 _CLOSE_RANGE_CLOEXEC = 4
-_OURS = (signal.SIGCHLD, signal.SIGINT, signal.SIGPIPE, signal.SIGXFSZ)
-"""What CPython, the zygote or an init has another action for."""
 # What CPython itself sets up at its start; a command gets the system's defaults for all.
-_PYTHON_SIGNALS: tuple[tuple[signal.Signals, Any], ...] = (
-    (signal.SIGPIPE, signal.SIG_IGN),
-    (signal.SIGXFSZ, signal.SIG_IGN),
-    (signal.SIGINT, signal.default_int_handler),
+_PYTHON_SIGNALS: tuple[tuple[int, Any], ...] = (
+    (int(signal.SIGPIPE), _signal.SIG_IGN),
+    (int(signal.SIGXFSZ), _signal.SIG_IGN),
+    (int(signal.SIGINT), _signal.default_int_handler),
 )
 
 
@@ -219,11 +218,12 @@ def _filter(config: dict[str, Any], report: Report, init: _socket.socket) -> Non
 
 
 def _reset_signals() -> None:
-    """The system's defaults again; the zygote has seen to all that are not ours."""
-    signal.set_wakeup_fd(-1)
-    for number in _OURS:
-        signal.signal(number, signal.SIG_DFL)
-    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    """As CPython starts; the zygote has seen to all that are not ours."""
+    _signal.set_wakeup_fd(-1)
+    _signal.signal(_signal.SIGCHLD, _signal.SIG_DFL)
+    for number, action in _PYTHON_SIGNALS:
+        _signal.signal(number, action)
+    _signal.pthread_sigmask(_signal.SIG_SETMASK, ())
 
 
 def _place(fds: dict[str, int], report: Report) -> None:
@@ -231,8 +231,6 @@ def _place(fds: dict[str, int], report: Report) -> None:
 
     The report ends here.
     """
-    for number, action in _PYTHON_SIGNALS:
-        signal.signal(number, action)
     with stage("fds_closed", "descriptors"):
         high = {name: _above(fd) for name, fd in fds.items()}
         report.send("confined", at_s=time.monotonic())
@@ -252,6 +250,8 @@ def _become_python(config: dict[str, Any], env: dict[str, str]) -> None:
 
 
 def _execute(argv: list[str], env: dict[str, str], fds: dict[str, int], report: Report) -> None:
+    for number, _ in _PYTHON_SIGNALS:
+        _signal.signal(number, _signal.SIG_DFL)
     with stage("fds_closed", "descriptors"):
         high = {name: _above(fds[name]) for name in STREAMS}
         link = _above(report.link.fileno())
