@@ -71,7 +71,7 @@ def confine(job: dict[str, Any], *, listener: bool = False) -> int | None:
     syscalls.prctl(syscalls.PR_SET_NO_NEW_PRIVS, 1)
     kill = seccomp.USER_NOTIF if listener else seccomp.KILL_PROCESS
     code = seccomp.program(MACHINE, way=job["way"], network=job["network"], kill=kill)
-    return seccomp.install(seccomp.assemble(code), listener=listener)
+    return seccomp.install(seccomp.Filter(code), listener=listener)
 
 
 def forked(act: Callable[[], Any]) -> Any:
@@ -229,7 +229,7 @@ def process_of(thread: int) -> int:
 
 def allow_all() -> None:
     """A handler's own filter, the loosest there is."""
-    seccomp.install(seccomp.assemble([(0x06, 0, 0, syscall_table.ALLOW)]), listener=False)
+    seccomp.install(seccomp.Filter([(0x06, 0, 0, syscall_table.ALLOW)]), listener=False)
 
 
 def interrupted(job: dict[str, Any]) -> Any:
@@ -317,7 +317,7 @@ def own_fences(job: dict[str, Any]) -> dict[str, Any]:
             (0x06, 0, 0, refused),
             (0x06, 0, 0, syscall_table.ALLOW),
         ]
-        seccomp.install(seccomp.assemble(tighter), listener=False)
+        seccomp.install(seccomp.Filter(tighter), listener=False)
         landlock = call("landlock_create_ruleset", 0, 0, 1)
         return {
             "before": before,

@@ -36,7 +36,6 @@ SECCOMP_IOCTL_NOTIF_SEND = 0xC018_2101
 SECCOMP_IOCTL_NOTIF_ID_VALID = 0x4008_2102
 _NOTIFICATION = struct.Struct("=QIIiIQ6Q")
 
-_SECCOMP = {"x86_64": 317, "aarch64": 277}
 _SET_MODE_FILTER = 1
 _TSYNC, _NEW_LISTENER, _TSYNC_ESRCH = 1, 8, 16
 _WAIT_KILLABLE_RECV = 32
@@ -52,7 +51,6 @@ _MACHINES = {
 }
 _X32_BIT, _NEGATIVE = 0x4000_0000, 0x8000_0000
 _PIDFD_THREAD = os.O_EXCL
-_STEP_BYTES = 8
 _SHARED_FROM = 424
 """From here on all architectures share their numbers."""
 
@@ -137,18 +135,23 @@ def _branch(test: int, value: int, yes: Program, no: Program) -> Program:
     return [(test, 1, 0, value), (_GO, 0, 0, len(yes)), *yes, *no]
 
 
+class Filter:
+    """A program as the kernel takes it (struct sock_fprog)."""
+
+    def __init__(self, program: Program) -> None:
+        steps = b"".join(struct.pack("=HBBI", *step) for step in program)
+        # The header has its address: it must stay where it lies.
+        self._steps = ctypes.create_string_buffer(steps, len(steps))
+        self.header = struct.pack("@HP", len(program), ctypes.addressof(self._steps))
+
+
 @functools.cache
-def assembled(way: str, network: str, *, kill: int) -> bytes:
+def assembled(way: str, network: str, *, kill: int) -> Filter:
     """The filter for this machine: asked for once ahead of a fork, it is the child's as well."""
-    return assemble(program(syscalls.platform_machine(), way=way, network=network, kill=kill))
+    return Filter(program(syscalls.platform_machine(), way=way, network=network, kill=kill))
 
 
-def assemble(program: Program) -> bytes:
-    """The program as the kernel takes it (struct sock_filter)."""
-    return b"".join(struct.pack("=HBBI", *step) for step in program)
-
-
-def install(program: bytes, *, listener: bool) -> int | None:
+def install(program: Filter, *, listener: bool) -> int | None:
     """Filter every thread of this process and all that come of it; needs no_new_privs.
 
     All threads or none (TSYNC): where one holds another filter, ESRCH. The listener's descriptor
@@ -157,35 +160,22 @@ def install(program: bytes, *, listener: bool) -> int | None:
     Raises:
         OSError: EBUSY where a filter with a listener is in force already; there can be one.
     """
-    packed = ctypes.create_string_buffer(program, len(program))
-    steps = len(program) // _STEP_BYTES
-    header = ctypes.create_string_buffer(struct.pack("@HP", steps, ctypes.addressof(packed)))
     if listener:
         flags = _TSYNC | _NEW_LISTENER | _TSYNC_ESRCH
         try:
-            return _set_filter(flags | _WAIT_KILLABLE_RECV, header)
+            return _set_filter(flags | _WAIT_KILLABLE_RECV, program)
         except OSError as error:
             if error.errno != errno.EINVAL:
                 raise
-            return _set_filter(flags, header)
-    result = _set_filter(_TSYNC, header)
+            return _set_filter(flags, program)
+    result = _set_filter(_TSYNC, program)
     if result:
         raise OSError(errno.ESRCH, f"thread {result} cannot be filtered", "seccomp")
     return None
 
 
-def _set_filter(flags: int, header: ctypes.Array[ctypes.c_char]) -> int:
-    result = int(
-        syscalls.libc.syscall(
-            ctypes.c_long(_SECCOMP[syscalls.platform_machine()]),
-            ctypes.c_long(_SET_MODE_FILTER),
-            ctypes.c_long(flags),
-            header,
-        )
-    )
-    if result < 0:
-        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), "seccomp")
-    return result
+def _set_filter(flags: int, program: Filter) -> int:
+    return syscalls.syscall("seccomp", _SET_MODE_FILTER, flags, program.header)
 
 
 @functools.cache

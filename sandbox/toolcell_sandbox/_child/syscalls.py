@@ -25,6 +25,7 @@ _NUMBERS = {
         "utimensat": 280,
         "syncfs": 306,
         "renameat2": 316,
+        "seccomp": 317,
     },
     "aarch64": {
         "clone": 220,
@@ -35,6 +36,7 @@ _NUMBERS = {
         "utimensat": 88,
         "syncfs": 267,
         "renameat2": 276,
+        "seccomp": 277,
     },
 }
 _SHARED = {
