@@ -216,6 +216,8 @@ class _Call:
 
     def _seen(self, seen: Supervision) -> dict[str, Any]:
         reports, group = self.jail.reports, self.jail.group
+        group.settle()
+        peak = group.peak_memory_bytes()
         # The leader's own end; that of a tree that we killed; the init's, where both are missing.
         ended, done = reports.get("ended", {}), reports.get("done", {})
         told = ended or reports.get("reaped") or reports.get("emptied") or done
@@ -248,12 +250,10 @@ class _Call:
             "leader_cpu_s": ended.get("leader_cpu_s", 0.0),
             "cpu_s": max(seen.cpu_s, told.get("cpu_s", 0.0)),
             "output_bytes": seen.seen_bytes,
-            "peak_memory_bytes": group.peak_memory_bytes() or seen.peak_bytes,
+            "peak_memory_bytes": peak or seen.peak_bytes,
             "memory_from": "cgroup" if "cgroup_memory" in self.jail.agreed.layers else "watch",
             # The kernel's figure for the tree, where there is one, counts shared pages once.
-            "reaped_memory_bytes": None
-            if group.peak_memory_bytes()
-            else told.get("peak_memory_bytes"),
+            "reaped_memory_bytes": None if peak else told.get("peak_memory_bytes"),
         }
 
     def _wall_s(self) -> float:

@@ -61,6 +61,7 @@ class Group:
         self._folders = folders
         self._files = files
         self._seen: dict[str, int] = {}
+        self._is_settled = False
 
     def __enter__(self) -> Self:
         return self
@@ -101,6 +102,11 @@ class Group:
         self.processes_refused()
         self.cpu_s()
 
+    def settle(self) -> None:
+        """Read every figure for the last time: nobody is left in it who could change one."""
+        self.sample()
+        self._is_settled = True
+
     def oom_kills(self) -> int:
         """How many processes the kernel has ended for memory: the group's limit, or the host's.
 
@@ -119,15 +125,15 @@ class Group:
         Linux 5.19 has it on v2 (memory.peak).
         """
         folder = self._with("memory")
-        if folder is None:
-            return None
+        if folder is None or self._is_settled:
+            return self._seen.get("peak")
         file = ("memory.max_usage_in_bytes", "memory.peak")[folder.version - 1]
         return self._most("peak", number(self._files.read(f"{folder.folder}/{file}")))
 
     def cpu_s(self) -> float | None:
         """CPU time of all who ever were in the tree, reaped or not; None if unknown."""
         used_ns: int | None = None
-        for folder in self._folders:
+        for folder in () if self._is_settled else self._folders:
             if folder.version == 2:
                 usage = flat_keyed(self._files.read(f"{folder.folder}/cpu.stat")).get("usage_usec")
                 used_ns = None if usage is None else usage * 1000
@@ -207,7 +213,8 @@ class Group:
 
     def try_remove(self) -> bool:
         """Remove what can be removed now; True when nothing is left. Never waits or raises."""
-        self.sample()
+        if not self._is_settled:
+            self.sample()
         left = [folder for folder in self._folders if not removed(self._files, folder.folder)]
         self._folders = tuple(left)
         return not left
@@ -247,7 +254,7 @@ class Group:
     def _counted(self, controller: str, key: str, files: tuple[str, str]) -> int | None:
         folder = self._with(controller)
         text = None
-        if folder is not None:
+        if folder is not None and not self._is_settled:
             text = self._files.read(f"{folder.folder}/{files[folder.version - 1]}")
         return self._most(key, flat_keyed(text).get(key))
 

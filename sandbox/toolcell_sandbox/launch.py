@@ -46,7 +46,7 @@ class Jail:
         self.reports: dict[str, Mapping[str, Any]] = {}
         self.pidfd: int | None = None
         """Of the init: readable once it has ended, and the whole tree with it."""
-        self.pid: int | None = None
+        self._pid: int | None = None
         self.is_silent = False
         """Whether nobody is left who could say anything of the jail: not its zygote either."""
         self.upper: Upper | None = None
@@ -127,6 +127,13 @@ class Jail:
         return True
 
     @property
+    def pid(self) -> int | None:
+        """The init's number as this process sees it; None where there is no init."""
+        if self._pid is None and self.pidfd is not None:
+            self._pid = _pid_of(self.pidfd)
+        return self._pid
+
+    @property
     def is_ready(self) -> bool:
         """Whether all that can be done ahead is done, and nothing of it failed."""
         return "ready" in self.reports and "failed" not in self.reports
@@ -176,7 +183,6 @@ class Jail:
         if event == "started":
             (self.pidfd,) = files
             self.held.callback(os.close, self.pidfd)
-            self.pid = _pid_of(self.pidfd)
         elif event == "layer":
             owners, marker = message["owners"], message["marker"]
             self.upper = Upper(
@@ -326,10 +332,10 @@ class Streams:
             os.close(fd)
 
     def close(self) -> None:
-        """Close all of them."""
+        """Close all of them; nobody waits for one any more."""
         self.let_theirs_go()
-        for name in list(self.ends):
-            self.close_end(name)
+        while self.ends:
+            os.close(self.ends.popitem()[1])
         if self.line is not None:
             self.line.close()
 
