@@ -164,7 +164,8 @@ async def make(plan: Plan, spec: JailSpec, preload: _zygotes.Preload) -> Jail:
         NotMade, Contained, LookupError, OSError: as `Jail.ask`; nothing is left of it.
     """
     for tries in range(TRIES):
-        zygote = _zygotes.zygote(plan.agreed.way, preload)
+        on_host = "network_namespace" not in plan.agreed.layers
+        zygote = _zygotes.zygote(plan.agreed.way, preload, on_host=on_host)
         jail = Jail(plan)
         try:
             await jail.ask(zygote, spec)

@@ -202,7 +202,7 @@ class _Home:
         self.uid = os.geteuid()
         self.lock = threading.Lock()
         self.world = _World()
-        self.zygotes: dict[tuple[Way, Preload], Zygote] = {}
+        self.zygotes: dict[tuple[Way, Preload, bool], Zygote] = {}
         self.retired: list[Zygote] = []
         self._work: queue.SimpleQueue[tuple[Callable[[], Any], Future[Any]]] = queue.SimpleQueue()
         threading.Thread(target=self._run, name="toolcell zygotes", daemon=True).start()
@@ -247,15 +247,18 @@ def _at_home(act: Callable[[], subprocess.Popen[bytes]]) -> subprocess.Popen[byt
     return done
 
 
-def zygote(way: Way, preload: Preload = NOTHING) -> Zygote:
+def zygote(way: Way, preload: Preload = NOTHING, *, on_host: bool = False) -> Zygote:
     """The one that makes jails this way; started where there is none, or it has ended.
+
+    `on_host`: for jails in the host's own network, which no other zygote is in for long.
 
     Raises:
         OSError: it could not be started.
     """
     home = _the_home()
     with home.lock:
-        found = home.zygotes.get((way, preload))
+        key = way, preload, on_host
+        found = home.zygotes.get(key)
         moment = home.world.moment()
         if found is not None and (
             found.is_gone() or found.made >= JAILS_MAX or found.moment != moment
@@ -268,8 +271,8 @@ def zygote(way: Way, preload: Preload = NOTHING) -> Zygote:
             found = Zygote(way, preload)
             found.moment = moment
         # The one used last comes last.
-        home.zygotes.pop((way, preload), None)
-        home.zygotes[way, preload] = found
+        home.zygotes.pop(key, None)
+        home.zygotes[key] = found
         while len(home.zygotes) > ZYGOTES_MAX:
             oldest = home.zygotes.pop(next(iter(home.zygotes)))
             oldest.let_go()

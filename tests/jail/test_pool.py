@@ -37,7 +37,7 @@ def zygotes_are_new() -> Iterator[None]:
     yield
     ways: tuple[Way, ...] = ("namespaces", "process_group")
     for way in ways:
-        _zygotes.zygote(way)
+        _zygotes.zygote(way, on_host=way == "process_group")
 
 
 def shell(text: str) -> CommandHandler:

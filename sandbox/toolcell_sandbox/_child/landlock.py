@@ -97,9 +97,7 @@ class Ruleset:
         net = 0 if connect or version < _ABI_NET else CONNECT_TCP
         attributes = struct.pack("=QQQ", self._files, net, SCOPE_SIGNALS | SCOPE_ABSTRACT_SOCKETS)
         size = 24 if version >= _ABI_SCOPES else 16 if version >= _ABI_NET else 8
-        self._fd = syscalls.syscall(
-            "landlock_create_ruleset", attributes[:size], size, 0
-        )
+        self._fd = syscalls.syscall("landlock_create_ruleset", attributes[:size], size, 0)
 
     def grant(self, rules: Iterable[tuple[str | int, int]]) -> None:
         """Allow more."""

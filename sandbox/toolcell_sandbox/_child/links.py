@@ -23,7 +23,7 @@ _CONTROL_BYTES = _socket.CMSG_SPACE(4 * FILES_MAX)
 _BY_FILE = b"\0"
 # Made once: what a process touches after it was forked is copied.
 _text = json.JSONEncoder(separators=(",", ":")).encode
-_message = json.JSONDecoder().scan_once
+_message = json.JSONDecoder().raw_decode
 
 
 def pack(message: dict[str, Any]) -> bytes:
@@ -85,5 +85,5 @@ def receive(link: _socket.socket) -> tuple[dict[str, Any] | None, list[int]]:
         os.lseek(held, 0, os.SEEK_SET)
         with os.fdopen(held, "rb") as file:
             text = file.read()
-    message: dict[str, Any] | None = _message(text.decode(), 0)[0] if text else None
+    message: dict[str, Any] | None = _message(text.decode())[0] if text else None
     return message, files

@@ -185,9 +185,7 @@ def writable(config: dict[str, Any], *, now: bool = False) -> list[str]:
 class Root:
     """A root that stands, and what has to be laid into it when its call comes."""
 
-    def __init__(
-        self, layers: list[overlay.Layers], late: list[Tree], scratch: int | None
-    ) -> None:
+    def __init__(self, layers: list[overlay.Layers], late: list[Tree], scratch: int | None) -> None:
         self.layers = layers
         self.late = late
         # Where the layers lie: covered, so that this descriptor is the only way there.

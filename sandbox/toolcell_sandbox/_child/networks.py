@@ -13,29 +13,34 @@ import os
 from . import syscalls
 
 _FREE_MAX = 16
-_OWN = "/proc/self/ns/net"
 
 
 class Networks:
-    """Those of one zygote, which is in the host's while no jail is being forked."""
+    """Those of one zygote. From the first on it is in one of its own while it forks no jail.
+
+    Only the host's root could go back to the host's (setns(2)): so jails that are to have that are
+    forked from another zygote.
+    """
 
     def __init__(self) -> None:
-        self._hosts = _open()
+        self._home: int | None = None
         self._free: list[int] = []
         self._taken: dict[int, int] = {}
 
     def enter(self) -> int:
         """Go into one that nobody is in, made where there is none; a descriptor of it."""
+        if self._home is None:
+            self._home = _new()
         if self._free:
             found = self._free.pop()
             syscalls.enter_network(found)
             return found
-        syscalls.unshare(syscalls.CLONE_NEWNET)
-        return _open()
+        return _new()
 
     def leave(self, found: int, pid: int | None) -> None:
         """Come back; it is the jail's whose init is `pid`, or nobody's."""
-        syscalls.enter_network(self._hosts)
+        assert self._home is not None, "it was entered"
+        syscalls.enter_network(self._home)
         if pid is None:
             self._keep(found)
         else:
@@ -54,5 +59,6 @@ class Networks:
             os.close(found)
 
 
-def _open() -> int:
-    return os.open(_OWN, os.O_RDONLY | os.O_CLOEXEC)
+def _new() -> int:
+    syscalls.unshare(syscalls.CLONE_NEWNET)
+    return os.open("/proc/self/ns/net", os.O_RDONLY | os.O_CLOEXEC)

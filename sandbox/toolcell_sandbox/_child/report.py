@@ -43,7 +43,7 @@ class StageFailed(Exception):
         }
 
 
-class stage:  # noqa: N801  # reads as a word: `with stage(...)`
+class stage:  # reads as a word: `with stage(...)`
     """Names what is being built, so that any failure inside says what it costs."""
 
     __slots__ = ("_guarantee", "_name")

@@ -134,9 +134,7 @@ def _give_up(config: dict[str, Any], *, ranged: bool) -> None:
         syscalls.prctl(syscalls.PR_SET_NO_NEW_PRIVS, 1)
 
 
-def _fence(
-    config: dict[str, Any], report: Report, init: _socket.socket
-) -> landlock.Ruleset | None:
+def _fence(config: dict[str, Any], report: Report, init: _socket.socket) -> landlock.Ruleset | None:
     """Bound what the root shows and the kernel does; what is returned is left for the call.
 
     That is the one step that rests on a workspace which is not there yet.
