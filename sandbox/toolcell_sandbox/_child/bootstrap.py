@@ -5,7 +5,6 @@ import sys
 
 def main() -> None:
     """Hear who to be, and hand over to the zygote."""
-    import _socket
     import os
 
     root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -15,7 +14,7 @@ def main() -> None:
 
     sys.path.remove(root)
     sys.dont_write_bytecode = True
-    control = _socket.socket(fileno=int(sys.argv[1]))
+    control = links.of(int(sys.argv[1]))
     sys.argv = [""]
     told, _ = links.receive(control)
     if told is not None:

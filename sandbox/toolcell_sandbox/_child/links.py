@@ -26,6 +26,11 @@ _text = json.JSONEncoder(separators=(",", ":")).encode
 _message = json.JSONDecoder().raw_decode
 
 
+def of(fd: int) -> _socket.socket:
+    """The link that an open file is."""
+    return _socket.socket(_socket.AF_UNIX, _socket.SOCK_SEQPACKET, 0, fd)
+
+
 def pack(message: dict[str, Any]) -> bytes:
     """The text of a message."""
     return _text(message).encode()

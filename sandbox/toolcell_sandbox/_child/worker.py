@@ -68,6 +68,7 @@ def main(
     """
     code = 1
     try:
+        init, report.link = _moved(init), _moved(report.link)
         _give_up(config, ranged=ranged)
         if not links.is_told(report.link):
             _warm_up(config, state)
@@ -78,7 +79,12 @@ def main(
         call, files = links.receive(report.link)
         if call is None:
             os._exit(0)
-        fds = dict(zip(call["files"], files, strict=True))
+        handler = call["handler"]
+        is_command = handler["kind"] == "command"
+        first = _place(dict(zip(call["files"], files, strict=True)), is_command=is_command)
+        if not is_command:
+            _become_python(config, call["env"])
+        # What is above rests on no root that is whole, and is done while the init completes it.
         if init.recv(1) != GO:
             os._exit(1)
         _change_folder(call["cwd"], config["workspace"], report)
@@ -86,12 +92,13 @@ def main(
             with stage("fs_confined", "landlock"):
                 late.grant([(config["workspace"], landlock.WRITE)])
                 late.restrict()
-        handler = call["handler"]
-        if handler["kind"] == "command":
-            _execute(handler["argv"], call["env"], fds, report)
+        if is_command:
+            _execute(handler["argv"], call["env"], report)
         else:
-            _place(fds, report)
-            _become_python(config, call["env"])
+            with stage("fds_closed", "descriptors"):
+                report.send("confined", at_s=time.monotonic())
+                # The report ends here.
+                syscalls.close_range(first)
             limits = {**config["limits"], "wall_s": call["wall_s"]}
             code = python.run(handler, RESULT_FD, limits, state)
     except StageFailed as error:
@@ -224,20 +231,22 @@ def _reset_signals() -> None:
     _signal.pthread_sigmask(_signal.SIG_SETMASK, ())
 
 
-def _place(fds: dict[str, int], report: Report) -> None:
-    """Leave exactly 0, 1, 2, the result's pipe at 3, and a channel at 4 where there is one.
+def _place(fds: dict[str, int], *, is_command: bool) -> int:
+    """Put the call's files where its handler expects them: the first number that is not one's.
 
-    The report ends here.
+    0, 1, 2, for Python the result's pipe at 3, and a channel at 4 where there is one.
     """
     with stage("fds_closed", "descriptors"):
         high = {name: _above(fd) for name, fd in fds.items()}
-        report.send("confined", at_s=time.monotonic())
         for place, name in enumerate(STREAMS):
             os.dup2(high[name], place, inheritable=True)
+        if is_command:
+            return RESULT_FD
         os.dup2(high["result"], RESULT_FD, inheritable=False)
-        if "channel" in high:
-            os.dup2(high["channel"], CHANNEL_FD, inheritable=False)
-        syscalls.close_range(CHANNEL_FD + ("channel" in high))
+        if "channel" not in high:
+            return CHANNEL_FD
+        os.dup2(high["channel"], CHANNEL_FD, inheritable=False)
+        return CHANNEL_FD + 1
 
 
 def _become_python(config: dict[str, Any], env: dict[str, str]) -> None:
@@ -247,21 +256,23 @@ def _become_python(config: dict[str, Any], env: dict[str, str]) -> None:
     sys.executable, sys.prefix, sys.exec_prefix = config["python"]
 
 
-def _execute(argv: list[str], env: dict[str, str], fds: dict[str, int], report: Report) -> None:
+def _execute(argv: list[str], env: dict[str, str], report: Report) -> None:
     for number, _ in _PYTHON_SIGNALS:
         _signal.signal(number, _signal.SIG_DFL)
     with stage("fds_closed", "descriptors"):
-        high = {name: _above(fds[name]) for name in STREAMS}
-        link = _above(report.link.fileno())
-        for place, name in enumerate(STREAMS):
-            os.dup2(high[name], place, inheritable=True)
-        syscalls.close_range(3, flags=_CLOSE_RANGE_CLOEXEC)
-        report.link = _socket.socket(fileno=link)
+        syscalls.close_range(RESULT_FD, flags=_CLOSE_RANGE_CLOEXEC)
         report.send("confined", at_s=time.monotonic())
     try:
         os.execvpe(argv[0], argv, env)
     except OSError as error:
         report.send("exec_failed", errno=error.errno)
+
+
+def _moved(link: _socket.socket) -> _socket.socket:
+    """A link out of the way of all that a handler is given."""
+    found = links.of(_above(link.fileno()))
+    link.close()
+    return found
 
 
 def _above(fd: int) -> int:

@@ -172,7 +172,7 @@ class _Zygote:
             self._plans[key] = plan
         if len(self._plans) > _PLANS_MAX:
             del self._plans[next(iter(self._plans))]
-        self._make(message, *(_socket.socket(fileno=fd) for fd in files))
+        self._make(message, *(links.of(fd) for fd in files))
         return True
 
     def _make(self, asked: dict[str, Any], link: _socket.socket, work: _socket.socket) -> None:
