@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import os
 import queue
-import select
 import socket
 import subprocess
 import sysconfig
@@ -23,7 +22,7 @@ from typing import Any
 import trio
 
 from . import host
-from ._child import links
+from ._child import links, mountinfo
 from .guarantees import Way
 from .plan import Plan
 
@@ -162,36 +161,25 @@ class _World:
     """
 
     def __init__(self) -> None:
-        self._mounts = os.open("/proc/self/mountinfo", os.O_RDONLY | os.O_CLOEXEC)
-        self._poller = select.poll()
-        self._poller.register(self._mounts, select.POLLPRI)
-        self._is_shared = _root_is_shared(self._mounts)
+        self._watch = mountinfo.Watch()
+        self._mounted = self._watch.read()
         self._changes = 0
 
     def moment(self) -> tuple[object, ...]:
         """Differs from an earlier one where a zygote of then would show another host."""
-        if self._poller.poll(0) and not self._is_shared:
-            self._changes += 1
+        if self._watch.has_changed():
+            before, self._mounted = self._mounted, self._watch.read()
+            self._changes += not mountinfo.is_passed_on(before, self._mounted)
         return self._changes, *namespaces()
 
     def close(self) -> None:
         """Let go of it."""
-        os.close(self._mounts)
+        self._watch.close()
 
 
 def namespaces() -> tuple[int, int]:
     """The mount and network namespaces that this process is in (namespaces(7))."""
     return os.stat("/proc/self/ns/mnt").st_ino, os.stat("/proc/self/ns/net").st_ino
-
-
-def _root_is_shared(mountinfo: int) -> bool:
-    parts = []
-    while part := os.read(mountinfo, 1 << 16):
-        parts.append(part)
-    lines = (line.split(b" - ")[0].split() for line in b"".join(parts).splitlines())
-    # The last one at / is the one on top (proc_pid_mountinfo(5): optional fields from the seventh).
-    roots = [fields[6:] for fields in lines if fields[4] == b"/"]
-    return bool(roots) and any(field.startswith(b"shared:") for field in roots[-1])
 
 
 class _Home:

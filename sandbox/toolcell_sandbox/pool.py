@@ -13,7 +13,6 @@ from __future__ import annotations
 import logging
 import math
 import os
-import select
 from collections import OrderedDict, deque
 from collections.abc import Sequence
 from typing import Self
@@ -21,7 +20,7 @@ from typing import Self
 import trio
 
 from . import _zygotes, cgroup, host, offers
-from ._child import ids, syscalls, template
+from ._child import ids, mountinfo, syscalls, template
 from .contained import Contained
 from .guarantees import Broken
 from .launch import Jail
@@ -81,15 +80,14 @@ class Pool:
         self._nursery: trio.Nursery | None = None
         self._scope = trio.CancelScope()
         self._ended = trio.Event()
-        self._mounts: _Mounts | None = None
+        self._mounts: mountinfo.Around | None = None
 
     async def __aenter__(self) -> Self:
         if self.preload.modules and self._checks:
             await self._check_preload()
         if self._count:
-            self._mounts, self._scope, self._ended = _Mounts(), trio.CancelScope(), trio.Event()
-            self._wanted = trio.Event()
-            begun = trio.Event()
+            self._mounts, self._scope = mountinfo.Around(), trio.CancelScope()
+            self._ended, self._wanted, begun = trio.Event(), trio.Event(), trio.Event()
             # Of the loop, not of a task: whoever leaves need not be the task that entered.
             trio.lowlevel.spawn_system_task(self._live, begun)
             await begun.wait()
@@ -258,11 +256,13 @@ class _Shelf:
     def __init__(self, plan: Plan, spec: JailSpec) -> None:
         self.plan = plan
         self.spec = spec
+        # Beside what the plan says of its own: nothing of this may be another, or be covered.
+        self._shown = (*host.SYSTEM_FOLDERS, *(path for path, _ in plan.seen))
         # Each with how the host looked when it was about to be made.
         self.jails: deque[tuple[Jail, object]] = deque()
         self.not_before_s = -math.inf
 
-    def look(self, mounts: _Mounts) -> object:
+    def look(self, mounts: mountinfo.Around) -> object:
         """What a jail that is made now would see of the host: which folders, whose, and mounts."""
         return (
             tuple(_identity(path) for path, _ in self.plan.seen),
@@ -271,7 +271,7 @@ class _Shelf:
                 for entry in self.plan.told["mounts"]
                 if entry["owned"] and not entry["shared"] and os.geteuid() == 0
             ),
-            mounts.below(self.plan),
+            mounts.look(self.plan.key, self._shown),
             _zygotes.namespaces(),
             template.looks(host.SYSTEM_FOLDERS),
         )
@@ -302,47 +302,6 @@ def _owners(path: str) -> object:
         return None
     finally:
         os.close(fd)
-
-
-class _Mounts:
-    """What is mounted on the host, read again only when it changes (proc_pid_mountinfo(5))."""
-
-    def __init__(self) -> None:
-        self._fd = os.open("/proc/self/mountinfo", os.O_RDONLY | os.O_CLOEXEC)
-        self._poller = select.poll()
-        self._poller.register(self._fd, select.POLLPRI)
-        self._points: tuple[bytes, ...] | None = None
-        self._known: dict[str, tuple[bytes, ...]] = {}
-
-    def below(self, plan: Plan) -> tuple[bytes, ...]:
-        """The mounts in what a plan's jails see, and on the way there."""
-        if self._points is None or self._poller.poll(0):
-            self._points, self._known = self._read(), {}
-        found = self._known.get(plan.key)
-        if found is None:
-            tops = [os.fsencode(path) for path, _ in plan.seen]
-            found = tuple(
-                line
-                for line in self._points
-                if any(
-                    point == top or point.startswith(top + b"/") or top.startswith(point + b"/")
-                    for point in [line.split()[4]]
-                    for top in tops
-                )
-            )
-            self._known[plan.key] = found
-        return found
-
-    def _read(self) -> tuple[bytes, ...]:
-        os.lseek(self._fd, 0, os.SEEK_SET)
-        parts = []
-        while part := os.read(self._fd, 1 << 16):
-            parts.append(part)
-        return tuple(b"".join(parts).splitlines())
-
-    def close(self) -> None:
-        """Let go of it."""
-        os.close(self._fd)
 
 
 async def _made(plan: Plan, spec: JailSpec, preload: _zygotes.Preload) -> Jail:

@@ -80,54 +80,86 @@ def test_a_workspace_of_the_jails_own_minds_no_mount(tmp_path: Path) -> None:
 
 
 LATER = """
-import json, subprocess, sys, trio
+import json, os, subprocess, sys, trio
 from toolcell_sandbox import CommandHandler, JailSpec, Pool, run_in_jail
 
 async def main():
-    workspace, mode = sys.argv[1:]
+    workspace, mode, place = sys.argv[1:]
     spec = JailSpec(workspace=workspace, workspace_mode=mode)
-    handler = CommandHandler(argv=("sh", "-c", "cat sub/*"))
+    handler = CommandHandler(argv=("/bin/sh", "-c", 'cd "$1" && cat *', "sh", place))
     found = []
+
+    async def look(pool):
+        for given in (pool, None):
+            outcome = await run_in_jail(handler, spec, pool=given)
+            kind = outcome.failure and outcome.failure.kind
+            found.append([outcome.timing.was_waiting, kind, outcome.stdout.text()])
+
     async with Pool(waiting=1) as pool:
-        for mounts in (False, True):
+        mount = 'mount -t tmpfs tmpfs "$0" && echo above > "$0/seen"'
+        for change in ("true", mount, 'umount "$0"'):
             await pool.fill(spec)
-            if mounts:
-                mount = "mount -t tmpfs tmpfs sub && echo above > sub/seen"
-                subprocess.run(mount, shell=True, check=True, cwd=workspace)
-            for given in (pool, None):
-                outcome = await run_in_jail(handler, spec, pool=given)
-                kind = outcome.failure and outcome.failure.kind
-                found.append([outcome.timing.was_waiting, kind, outcome.stdout.text()])
+            subprocess.run([*("sh", "-ec", change), place], check=True)
+            await look(pool)
     print(json.dumps(found))
 
 trio.run(main)
 """
+PROPAGATION = {
+    "private": "true",
+    "shared": "mount --make-rshared /",
+    # As a container's volume is on a host where all else is shared.
+    "private in shared": (
+        'mount --make-rshared /; mount --bind "$ws" "$ws"; mount --make-private "$ws"'
+    ),
+}
 
 
-@pytest.mark.parametrize("mode", ["read_only", "direct"])
-def test_what_is_mounted_later_is_seen_or_refused_as_if_it_had_been_there(
-    tmp_path: Path, mode: str
-) -> None:
-    """A jail that waits, and the zygote of all of them, were there before it: they would show what
-    it covers."""
-    workspace = tmp_path.resolve() / "ws"
-    (workspace / "sub").mkdir(parents=True)
-    (workspace / "sub" / "covered").write_text("beneath\n")
+def later(prepare: str, workspace: Path, mode: str, place: Path) -> list[list[Any]]:
+    """Calls before, under and after a mount, by one that waited and by one made for it."""
     own = [] if os.geteuid() == 0 else ["--map-root-user"]
     done = subprocess.run(
         [
             *("unshare", "--mount", "--propagation", "private", *own),
-            *(sys.executable, "-c", LATER, str(workspace), mode),
+            *("sh", "-ec", f'ws="$4"; place="$6"; {prepare}; exec "$@"', "sh"),
+            *(sys.executable, "-c", LATER, str(workspace), mode, str(place)),
         ],
         capture_output=True,
         text=True,
         stdin=subprocess.DEVNULL,
     )
     assert done.returncode == 0, done.stderr
-    before, after = [None, "beneath\n"], [None, "above\n"]
+    found: list[list[Any]] = json.loads(done.stdout)
+    # The control: without a mount it was one that waited; after one it never is.
+    assert [one[0] for one in found] == [True, False, False, False, False, False]
+    return [one[1:] for one in found]
+
+
+@pytest.mark.parametrize("propagation", PROPAGATION)
+@pytest.mark.parametrize("mode", ["read_only", "direct"])
+def test_what_is_mounted_later_is_seen_or_refused_as_if_it_had_been_there(
+    tmp_path: Path, mode: str, propagation: str
+) -> None:
+    """A jail that waits, and the zygote of all of them, were there before it: they would show what
+    it covers."""
+    # With a space, which the table of mounts writes in another way.
+    workspace = tmp_path.resolve() / "a ws"
+    (workspace / "sub").mkdir(parents=True)
+    (workspace / "sub" / "covered").write_text("beneath\n")
+    found = later(PROPAGATION[propagation], workspace, mode, workspace / "sub")
+    before, under = [None, "beneath\n"], [None, "above\n"]
     if mode == "read_only":
-        after = ["confinement_failed", ""]
-    found = json.loads(done.stdout)
-    assert [one[1:] for one in found] == [before, before, after, after]
-    # The control: without the mount it was one that waited.
-    assert [one[0] for one in found] == [True, False, False, False]
+        under = ["confinement_failed", ""]
+    assert found == [before, before, under, under, before, before]
+
+
+@pytest.mark.parametrize("propagation", ["private", "shared"])
+def test_what_is_mounted_later_in_a_system_folder_is_seen(tmp_path: Path, propagation: str) -> None:
+    """A zygote's own copy of the system was made before it, and shows what it covers."""
+    place = next(path for path in sorted(Path("/usr/share").iterdir()) if path.is_dir())
+    cover = f'mount -t tmpfs tmpfs {place}; mkdir "$place"; echo beneath > "$place/covered"'
+    prepare = f"{cover}; {PROPAGATION[propagation]}"
+    (tmp_path / "ws").mkdir()
+    found = later(prepare, tmp_path.resolve() / "ws", "read_only", place / "sub")
+    before, under = [None, "beneath\n"], [None, "above\n"]
+    assert found == [before, before, under, under, before, before]

@@ -12,10 +12,9 @@ from __future__ import annotations
 
 import mmap
 import os
-import re
 import stat
 
-from . import ids, overlay, syscalls
+from . import ids, mountinfo, overlay, syscalls
 from .report import StageFailed, stage
 
 TYPE_CHECKING = False
@@ -100,15 +99,11 @@ def refuse_submounts(path: str) -> None:
     An overlay shows what lies covered beneath such a mount, which is nobody's to see.
     """
     with open("/proc/self/mountinfo", "rb") as file:
-        points = [line.split()[4] for line in file]
-    for point in points:
-        named = os.fsdecode(_OCTAL.sub(lambda m: bytes([int(m[1], 8)]), point))
+        points = [os.fsdecode(mountinfo.Mounted(line).point) for line in file]
+    for named in points:
         if named.startswith(f"{path}/"):
             cause = f"another file system is mounted at {named}, inside {path}"
             raise StageFailed("fs_confined", "submount", cause, None)
-
-
-_OCTAL = re.compile(rb"\\([0-7]{3})")
 
 
 def _map_owners(fd: int, source: int, entry: dict[str, Any], base: int) -> dict[str, Any]:

@@ -13,8 +13,9 @@ calls instead of some thirty mounts a jail.
 from __future__ import annotations
 
 import os
+import stat
 
-from . import ids, mounts, syscalls
+from . import ids, mountinfo, mounts, syscalls
 from .report import stage
 
 TYPE_CHECKING = False
@@ -51,6 +52,23 @@ class Template:
         # Where a jail sees it: where it lies.
         self.pieces = pieces
         self.links = links
+        # How what it shows looked just before it was made.
+        self.look: object = None
+
+
+class _Asked:
+    """What of a plan its template holds."""
+
+    def __init__(self, plan: dict[str, Any], *, ranged: bool) -> None:
+        self.shared = [entry for entry in plan["mounts"] if _is_shared(entry, ranged=ranged)]
+        self.inside = sorted(
+            entry["path"]
+            for entry in plan["mounts"]
+            if entry["path"].startswith(("/etc/", "/dev/"))
+        )
+        # What of the host it shows.
+        self.shown = (*plan["system"], *(entry["path"] for entry in self.shared))
+        self.key = repr((plan["system"], plan["files"], self.shared, self.inside))
 
 
 class Templates:
@@ -60,9 +78,9 @@ class Templates:
         self._base: str | None = None
         self._made: dict[str, Template] = {}
         self._count = 0
-        self._seen: tuple[object, ...] = ()
-        # By the names of plans, which are many more.
-        self._keys: dict[str, str] = {}
+        self._mounts: mountinfo.Around | None = None
+        # What each shows, by the names of plans, which are many more.
+        self._asked: dict[str, _Asked] = {}
 
     def of(self, plan: dict[str, Any], name: str, *, ranged: bool) -> Template:
         """The one for a plan, whose name is worth as much as itself.
@@ -70,38 +88,33 @@ class Templates:
         Raises:
             StageFailed: what it consists of cannot be had.
         """
-        seen = looks(plan["system"])
-        if seen != self._seen:
-            # Something of the system was replaced: what was made before shows what it was.
-            while self._made:
-                syscalls.umount_detach(self._made.popitem()[1].place)
-            self._seen = seen
-        known = self._keys.get(name)
-        if known is not None and known in self._made:
-            self._made[known] = self._made.pop(known)
-            return self._made[known]
-        shared = [entry for entry in plan["mounts"] if _is_shared(entry, ranged=ranged)]
-        inside = sorted(
-            entry["path"]
-            for entry in plan["mounts"]
-            if entry["path"].startswith(("/etc/", "/dev/"))
-        )
-        key = repr((plan["system"], plan["files"], shared, inside))
-        found = self._made.pop(key, None)
+        asked = self._asked.pop(name, None) or _Asked(plan, ranged=ranged)
+        self._asked[name] = asked
+        if len(self._asked) > _NAMES_MAX:
+            del self._asked[next(iter(self._asked))]
+        # Before it is made: what changes meanwhile is then another one's.
+        look = self._look(asked)
+        found = self._made.pop(asked.key, None)
+        if found is not None and found.look != look:
+            # Something in it was replaced, or covered, or laid open: it shows what was there.
+            syscalls.umount_detach(found.place)
+            found = None
         if found is None:
-            found = self._build(plan, shared, inside)
-        self._made[key] = found
-        self._keys[name] = key
-        if len(self._keys) > _NAMES_MAX:
-            del self._keys[next(iter(self._keys))]
+            found = self._build(plan, asked)
+            found.look = look
+        self._made[asked.key] = found
         while len(self._made) > _KEPT:
             oldest = next(iter(self._made))
             syscalls.umount_detach(self._made.pop(oldest).place)
         return found
 
-    def _build(
-        self, plan: dict[str, Any], shared: list[dict[str, Any]], inside: list[str]
-    ) -> Template:
+    def _look(self, asked: _Asked) -> object:
+        if self._mounts is None:
+            # Of the zygote's own namespace, which it is in by now.
+            self._mounts = mountinfo.Around()
+        return looks(asked.shown), self._mounts.look(asked.key, asked.shown)
+
+    def _build(self, plan: dict[str, Any], asked: _Asked) -> Template:
         with stage("fs_confined", "root"):
             if self._base is None:
                 base = next(place for place in _PLACES if os.path.isdir(place))
@@ -112,7 +125,7 @@ class Templates:
             os.mkdir(place)
             syscalls.mount("root", place, "tmpfs", _SAFE, "mode=0755,size=4m,nr_inodes=8192")
         try:
-            return self._fill(place, plan, shared, inside)
+            return self._fill(place, plan, asked.shared, asked.inside)
         except BaseException:
             syscalls.umount_detach(place)
             raise
@@ -163,16 +176,18 @@ class Templates:
         return Template(place, pieces, links)
 
 
-def looks(system: Sequence[str]) -> tuple[object, ...]:
-    """Which files and folders a system consists of now: one that was replaced is another one."""
-    found: list[tuple[int, int] | None] = []
-    for path in system:
+def looks(paths: Sequence[str]) -> tuple[object, ...]:
+    """Which files and folders lie at some paths now: one that was replaced is another one."""
+    found: list[tuple[object, ...] | None] = []
+    for path in paths:
         try:
             seen = os.lstat(path)
+            # Nothing holds a link, so that a new one may have the number of one that was removed.
+            says = os.readlink(path) if stat.S_ISLNK(seen.st_mode) else None
         except OSError:
             found.append(None)
         else:
-            found.append((seen.st_dev, seen.st_ino))
+            found.append((seen.st_dev, seen.st_ino, says))
     return tuple(found)
 
 
