@@ -167,14 +167,31 @@ PROC_KEPT = frozenset(
 what belongs to its own namespaces. Anything else, known or new, is masked."""
 
 
-def writable(config: dict[str, Any], *, now: bool = False) -> list[str]:
-    """Every folder and file that a jail may write to; with `now`, of what stands before a call."""
-    granted = [
-        entry["path"]
-        for entry in config["mounts"]
-        if entry["writable"] or (entry["keeps"] and not now)
-    ]
-    return [*config["private"], *granted]
+def writable(config: dict[str, Any]) -> list[str]:
+    """Every folder and file that a jail may write to."""
+    now, late = _writable(config)
+    return [*now, *late]
+
+
+def writable_now(config: dict[str, Any]) -> list[str]:
+    """What of it stands before a call is known."""
+    return _writable(config)[0]
+
+
+def writable_late(config: dict[str, Any]) -> list[str]:
+    """What of it is laid at the call: the layered workspace, and what lies in one."""
+    return _writable(config)[1]
+
+
+def _writable(config: dict[str, Any]) -> tuple[list[str], list[str]]:
+    layered = [entry["path"] for entry in config["mounts"] if entry["layered"]]
+    now, late = list(config["private"]), []
+    for entry in config["mounts"]:
+        if entry["keeps"] or (entry["writable"] and _is_below(entry["path"], layered)):
+            late.append(entry["path"])
+        elif entry["writable"]:
+            now.append(entry["path"])
+    return now, late
 
 
 class Root:

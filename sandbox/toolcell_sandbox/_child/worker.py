@@ -90,7 +90,7 @@ def main(
         _change_folder(call["cwd"], config["workspace"], report)
         if late is not None:
             with stage("fs_confined", "landlock"):
-                late.grant([(config["workspace"], landlock.WRITE)])
+                late.grant((path, landlock.WRITE) for path in mounts.writable_late(config))
                 late.restrict()
         if is_command:
             _execute(handler["argv"], call["env"], report)
@@ -152,7 +152,7 @@ def _fence(config: dict[str, Any], report: Report, init: _socket.socket) -> land
             connect = config["network"] != "none"
             rules = landlock.Ruleset(config["landlock_abi"], connect=connect)
             rules.grant(_reach(config))
-            if any(entry["keeps"] for entry in config["mounts"]):
+            if mounts.writable_late(config):
                 late = rules
             else:
                 rules.restrict()
@@ -194,7 +194,7 @@ def _reach(config: dict[str, Any]) -> list[tuple[str | int, int]]:
         ("/", landlock.READ),
         # Nothing lies there but the devices of every jail, and its own /dev/shm.
         (mounts.DEVICES_FOLDER, landlock.DEVICE),
-        *((path, landlock.WRITE) for path in mounts.writable(config, now=True)),
+        *((path, landlock.WRITE) for path in mounts.writable_now(config)),
     ]
 
 
