@@ -183,6 +183,14 @@ def writable_late(config: dict[str, Any]) -> list[str]:
     return _writable(config)[1]
 
 
+def devices(config: dict[str, Any]) -> list[str]:
+    """Where the devices of every jail lie: their folder, if nothing else is shown there."""
+    folder = DEVICES_FOLDER
+    if any(f"{entry['path']}/".startswith(f"{folder}/") for entry in config["mounts"]):
+        return [f"{folder}/{name}" for name in DEVICES]
+    return [folder]
+
+
 def _writable(config: dict[str, Any]) -> tuple[list[str], list[str]]:
     layered = [entry["path"] for entry in config["mounts"] if entry["layered"]]
     now, late = list(config["private"]), []

@@ -192,8 +192,7 @@ def _reach(config: dict[str, Any]) -> list[tuple[str | int, int]]:
         return list(config["reach"])
     return [
         ("/", landlock.READ),
-        # Nothing lies there but the devices of every jail, and its own /dev/shm.
-        (mounts.DEVICES_FOLDER, landlock.DEVICE),
+        *((path, landlock.DEVICE) for path in mounts.devices(config)),
         *((path, landlock.WRITE) for path in mounts.writable_now(config)),
     ]
 
