@@ -41,7 +41,8 @@ def plan_of(spec: JailSpec, offer: Offer) -> Plan | Broken:
     """The plan for a spec on a host that offers this; worked out once for all specs alike.
 
     Raises:
-        ValueError: the workspace is a folder that has to stay read-only.
+        ValueError: the workspace is a folder that has to stay read-only; or it, or a mount, would
+            take the place of one that a jail has of its own.
     """
     key = _key(spec)
     known = _known.pop(key, None)
@@ -82,6 +83,8 @@ def _made(spec: JailSpec, agreed: Promise) -> Plan:
     mounts = _mounts(spec)
     keeps = spec.workspace is not None and spec.workspace_mode == "transaction"
     layered = "overlay" in agreed.layers
+    if agreed.way == "namespaces":
+        _refuse_covered(spec, mounts)
     shared = {mount.path for mount in host.interpreter_mounts()}
     private = [*host.PRIVATE_FOLDERS, *_scratch_workspace(spec)]
     # What lies in one of these has to be laid after it: as a piece of every root it would be
@@ -155,6 +158,23 @@ def order_of(handler: Handler, spec: JailSpec) -> tuple[dict[str, Any], dict[str
     }
     masks = {path: list(masked) for path, masked in spec.masks.items()}
     return work, {"event": "call", "masks": masks, "script": script}
+
+
+def _refuse_covered(spec: JailSpec, mounts: list[Mount]) -> None:
+    """Refuse what would show the host's in place of a folder that a jail has of its own.
+
+    Below the private one anything may be laid, and above it what is laid before it; an overlay is
+    laid last.
+    """
+    asked = {spec.workspace, *(mount.path for mount in spec.mounts)}
+    if "/" in asked:
+        raise ValueError("'/' is the root, which a jail has of its own")
+    for mount in mounts:
+        for private in host.PRIVATE_FOLDERS if mount.path in asked else ():
+            is_within = mount.layered and private.startswith(f"{mount.path}/")
+            if mount.path == private or is_within:
+                what = "holds" if is_within else "is"
+                raise ValueError(f"{mount.path!r} {what} {private}, which a jail has of its own")
 
 
 def _scratch_workspace(spec: JailSpec) -> list[str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from toolcell_sandbox import JailSpec, Mount, host
@@ -22,3 +24,50 @@ def test_an_interpreter_in_the_workspace_is_laid_after_it(
     assert isinstance(plan, Plan)
     shared = {entry["path"]: entry["shared"] for entry in plan.told["mounts"]}
     assert {path for path in folders if shared[path]} == {"/opt/py", "/ws-evil/py"}
+
+
+OFFER = Offer(landlock_abi=7)
+
+
+@pytest.mark.parametrize("private", host.PRIVATE_FOLDERS)
+def test_no_overlay_is_laid_over_what_a_jail_has_of_its_own(private: str) -> None:
+    """It would show, and keep changes of, what the host has there: all that its users left."""
+    above = os.path.dirname(private)
+    modes: tuple[WorkspaceMode, ...] = ("transaction", "read_only")
+    for mode in modes:
+        for workspace in (private, above):
+            if workspace != "/":
+                with pytest.raises(ValueError, match=f"'{workspace}' (is|holds) {private}, which"):
+                    plan_of(JailSpec(workspace=workspace, workspace_mode=mode), OFFER)
+        for fine in (f"{private}/ws", f"{private}-evil"):
+            assert isinstance(plan_of(JailSpec(workspace=fine, workspace_mode=mode), OFFER), Plan)
+    layered = Mount(path=above, layered=True)
+    with pytest.raises(ValueError, match="of its own"):
+        plan_of(JailSpec(mounts=(layered, Mount(path=private))), OFFER)
+
+
+@pytest.mark.parametrize("private", host.PRIVATE_FOLDERS)
+def test_what_would_be_covered_is_refused(private: str) -> None:
+    """A folder that was asked for, and in whose place there is an empty one, loses what is written.
+
+    One that holds it is laid first, and an empty workspace is the jail's own as well.
+    """
+    with pytest.raises(ValueError, match=f"'{private}' is {private}, which"):
+        plan_of(JailSpec(workspace=private, workspace_mode="direct"), OFFER)
+    with pytest.raises(ValueError, match=f"'{private}' is {private}, which"):
+        plan_of(JailSpec(mounts=(Mount(path=private, writable=True),)), OFFER)
+    assert isinstance(plan_of(JailSpec(workspace=private, workspace_mode="scratch"), OFFER), Plan)
+    if private.count("/") > 1:
+        above = os.path.dirname(private)
+        assert isinstance(plan_of(JailSpec(mounts=(Mount(path=above),)), OFFER), Plan)
+
+
+def test_the_root_is_no_workspace_and_no_mount() -> None:
+    """A jail has a root of its own: what is laid over it would be in place of all else."""
+    modes: tuple[WorkspaceMode, ...] = ("direct", "transaction", "read_only", "scratch")
+    for spec in (
+        *(JailSpec(workspace="/", workspace_mode=mode) for mode in modes),
+        JailSpec(mounts=(Mount(path="/"),)),
+    ):
+        with pytest.raises(ValueError, match="'/' is the root"):
+            plan_of(spec, OFFER)
