@@ -37,6 +37,8 @@ DEVICES_FOLDER = "/dev"
 DEVICES = ("null", "zero", "full", "random", "urandom")
 # A place to build the new root on: any folder will do, it is covered in this namespace only.
 _PLACES = ("/tmp", "/run", "/mnt", "/usr")
+# In the new root, where what is the jail's own lies until its call: that of these which is unused.
+_SCRATCH_PLACES = ("/mnt", "/media", "/srv", "/opt")
 _SAFE = syscalls.MS_NOSUID | syscalls.MS_NODEV
 ROOT_BYTES = 4 << 20
 
@@ -202,6 +204,31 @@ def _writable(config: dict[str, Any]) -> tuple[list[str], list[str]]:
     return now, late
 
 
+def used(config: dict[str, Any]) -> list[str]:
+    """Every path of the host's, or in place of one of it, that a plan names."""
+    return [*config["system"], *config["private"], *(entry["path"] for entry in config["mounts"])]
+
+
+def is_apart(place: str, paths: Sequence[str]) -> bool:
+    """Whether a folder neither is, holds nor lies in any of these paths."""
+    return not any(
+        f"{path}/".startswith(f"{place}/") or place.startswith(f"{path}/") for path in paths
+    )
+
+
+def apart(places: Sequence[str], paths: Sequence[str]) -> str:
+    """The first place where nothing is covered that lies at any of these paths.
+
+    Raises:
+        StageFailed: there is none.
+    """
+    for place in places:
+        if is_apart(place, paths):
+            return place
+    cause = f"something is mounted in each of {', '.join(places)}, and one of them has to be free"
+    raise StageFailed("fs_confined", "root", cause, None)
+
+
 class Root:
     """A root that stands, and what has to be laid into it when its call comes."""
 
@@ -223,7 +250,8 @@ def build(config: dict[str, Any], trees: Sequence[Tree]) -> Root:
         ]
         size = f"size={ROOT_BYTES},nr_inodes={_OWN_FILES}"
         syscalls.mount("root", top, "tmpfs", _SAFE, f"mode=0755,{size}")
-        _skeleton(top, config)
+        scratch = apart(_SCRATCH_PLACES, used(config))
+        _skeleton(top, config, scratch)
     with stage("fs_confined", "proc"):
         syscalls.mount("proc", f"{top}/proc", "proc", _SAFE | syscalls.MS_NOEXEC)
     with stage("no_new_privileges", "own limits"):
@@ -232,19 +260,17 @@ def build(config: dict[str, Any], trees: Sequence[Tree]) -> Root:
     with stage("fs_confined", "proc masks"):
         _mask_proc(top)
     with stage("disk_limited", "scratch"):
-        private, layers = _scratch(top, config, trees)
+        private, layers = _scratch(top, scratch, config, trees)
         ours = {os.stat(top).st_dev, *(os.fstat(tree.fd).st_dev for tree in private)}
     with stage("fs_confined", "mounts"):
         laid = [one.path for one in layers]
         plain = [tree for tree in trees if tree.path not in laid]
         late = [tree for tree in plain if _is_below(tree.path, laid)]
         now = [tree for tree in plain if tree not in late]
-        hidden = [tree for tree in pieces if _is_below(tree.path, config["private"])]
         for tree in pieces:
-            if tree not in hidden:
-                syscalls.move_tree_to(tree.fd, top + tree.path)
-                os.close(tree.fd)
-        for tree in sorted([*hidden, *now, *private], key=lambda t: t.path.split("/")):
+            syscalls.move_tree_to(tree.fd, top + tree.path)
+            os.close(tree.fd)
+        for tree in sorted([*now, *private], key=lambda t: t.path.split("/")):
             target = _place(top, tree, ours)
             syscalls.move_tree(tree.fd, target)
             os.close(target)
@@ -258,7 +284,7 @@ def build(config: dict[str, Any], trees: Sequence[Tree]) -> Root:
         syscalls.pivot_root(".", ".")
         syscalls.umount_detach(".")
         os.chdir("/")
-    return Root(layers, late, _close_scratch(config, layers))
+    return Root(layers, late, _close_scratch(scratch, config, layers))
 
 
 def furnish(
@@ -289,7 +315,9 @@ def furnish(
     return kept
 
 
-def _close_scratch(config: dict[str, Any], layers: Sequence[overlay.Layers]) -> int | None:
+def _close_scratch(
+    place: str, config: dict[str, Any], layers: Sequence[overlay.Layers]
+) -> int | None:
     """Take away the only path to the scratch as a whole, and with it to the layers.
 
     Where nothing is to be laid, by an unmount. Else it is covered, for good: an overlay can only
@@ -299,10 +327,10 @@ def _close_scratch(config: dict[str, Any], layers: Sequence[overlay.Layers]) -> 
     with stage("disk_limited", "scratch"):
         scratch = None
         if layers:
-            scratch = os.open("/mnt", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-            syscalls.bind(b"/run", b"/mnt")
+            scratch = os.open(place, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+            syscalls.bind(b"/run", os.fsencode(place))
         else:
-            syscalls.umount_detach("/mnt")
+            syscalls.umount_detach(place)
         kept = sum(one.keeps for one in layers)
         _limit_files(config["private"][0], config["limits"]["disk_files"] + kept)
     return scratch
@@ -389,19 +417,19 @@ def _mask_proc(top: str) -> None:
     syscalls.mount(None, sysctl, None, flags)
 
 
-def _skeleton(top: str, config: dict[str, Any]) -> None:
-    for folder in ("/proc", "/tmp", "/home", HOME, "/run", "/var", "/var/tmp", "/mnt"):
+def _skeleton(top: str, config: dict[str, Any], scratch: str) -> None:
+    for folder in ("/proc", "/tmp", "/home", HOME, "/run", "/var", "/var/tmp", scratch):
         os.mkdir(top + folder, 0o755)
     for path in config["pieces"]:
         # Below another piece its mount point is there once that one is.
-        if not _is_below(path, [*config["pieces"], *config["private"]]):
+        if not _is_below(path, list(config["pieces"])):
             os.makedirs(top + path, 0o755, exist_ok=True)
     for path, target in config["links"].items():
         os.symlink(target, top + path)
 
 
 def _scratch(
-    top: str, config: dict[str, Any], below: Sequence[Tree]
+    top: str, scratch: str, config: dict[str, Any], below: Sequence[Tree]
 ) -> tuple[list[Tree], list[overlay.Layers]]:
     """One sized tmpfs behind all that is the jail's own, so that one bound holds for all.
 
@@ -411,12 +439,12 @@ def _scratch(
     layered = [entry for entry in config["mounts"] if entry["layered"]]
     inodes = limits["disk_files"] + _OWN_FILES
     data = f"mode=0755,size={limits['disk_bytes']},nr_inodes={inodes}"
-    syscalls.mount("scratch", f"{top}/mnt", "tmpfs", _SAFE, data)
+    syscalls.mount("scratch", top + scratch, "tmpfs", _SAFE, data)
     trees = []
     worker = ids.WORKER_ID
     is_worker = os.geteuid() == worker
     for number, path in enumerate(config["private"]):
-        inside = f"{top}/mnt/{number}"
+        inside = f"{top}{scratch}/{number}"
         os.mkdir(inside)
         os.chmod(inside, 0o1777 if path in SHARED else 0o700)
         if not is_worker:
@@ -424,7 +452,7 @@ def _scratch(
         trees.append(Tree(path, syscalls.clone_path(inside), is_folder=True))
     opened = {tree.path: tree for tree in below}
     laid = [
-        overlay.prepare(f"{top}/mnt", number, entry, opened[entry["path"]].fd)
+        overlay.prepare(top + scratch, number, entry, opened[entry["path"]].fd)
         for number, entry in enumerate(layered)
     ]
     for one in laid:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any
 
-_PLACES = ("/sys/class", "/sys/bus", "/sys", "/srv", "/media")
+_PLACES = ("/sys/class", "/sys/bus", "/sys", "/srv", "/media", "/mnt", "/opt")
 """Where the zygote may lay something over, in its own namespace: nothing there is asked for."""
 _KEPT = 4
 _NAMES_MAX = 256
@@ -68,6 +68,7 @@ class _Asked:
         )
         # What of the host it shows.
         self.shown = (*plan["system"], *(entry["path"] for entry in self.shared))
+        self.used = mounts.used(plan)
         self.key = repr((plan["system"], plan["files"], self.shared, self.inside))
 
 
@@ -92,6 +93,11 @@ class Templates:
         self._asked[name] = asked
         if len(self._asked) > _NAMES_MAX:
             del self._asked[next(iter(self._asked))]
+        if self._base is not None and not mounts.is_apart(self._base, asked.used):
+            # Here it would cover what this plan asks for: they move, all of them.
+            syscalls.umount_detach(self._base)
+            self._base = None
+            self._made.clear()
         # Before it is made: what changes meanwhile is then another one's.
         look = self._look(asked)
         found = self._made.pop(asked.key, None)
@@ -117,7 +123,12 @@ class Templates:
     def _build(self, plan: dict[str, Any], asked: _Asked) -> Template:
         with stage("fs_confined", "root"):
             if self._base is None:
-                base = next(place for place in _PLACES if os.path.isdir(place))
+                there = [
+                    place
+                    for place in _PLACES
+                    if os.path.isdir(place) and os.path.realpath(place) == place
+                ]
+                base = mounts.apart(there, asked.used)
                 syscalls.mount("root", base, "tmpfs", _SAFE, "mode=0755")
                 self._base = base
             place = f"{self._base}/{self._count}"

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from toolcell_sandbox._child import syscalls, template
+from toolcell_sandbox._child.report import StageFailed
 
 
 class Made(template.Templates):
@@ -32,7 +33,7 @@ def unmounted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def plan(system: Path, interpreter: Path, *, shared: bool = True) -> dict[str, Any]:
     entry = {"path": str(interpreter), "shared": shared, "owned": True}
-    return {"system": [str(system)], "files": {}, "mounts": [entry]}
+    return {"system": [str(system)], "private": [], "files": {}, "mounts": [entry]}
 
 
 @pytest.mark.parametrize("which", ["system", "interpreter"])
@@ -86,3 +87,34 @@ def test_a_link_that_leads_elsewhere_is_another_one(tmp_path: Path) -> None:
     assert found[0] is not None
     assert found[0] != before[0]
     assert before[1] is None
+
+
+def test_a_plan_that_asks_for_the_place_itself_gets_another_one(
+    tmp_path: Path, unmounted: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the zygote's namespace a template covers what lies there, for every plan."""
+    for name in ("system", "one", "two", "three"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "link").symlink_to("two")
+    names = ("none", "one", "link", "two")
+    monkeypatch.setattr(template, "_PLACES", [str(tmp_path / name) for name in names])
+    monkeypatch.setattr(syscalls, "mount", lambda *_: None)
+    monkeypatch.setattr(
+        template.Templates, "_fill", lambda _, place, *__: template.Template(place, {}, {})
+    )
+    made = template.Templates()
+
+    def place(*asked: str) -> str:
+        told = plan(tmp_path / "system", tmp_path / "three")
+        told["mounts"] += [{"path": str(tmp_path / name), "shared": False} for name in asked]
+        return made.of(told, str(asked), ranged=False).place.removeprefix(f"{tmp_path}/")
+
+    assert [place(), place("one-evil")] == ["one/0", "one/0"]
+    assert place("one/sub") == "two/1"
+    assert unmounted == [str(tmp_path / "one")]
+    # It stays where it hides nothing from either.
+    assert [place(), place("one/sub"), place("one")] == ["two/1"] * 3
+    assert place("two") == "one/2"
+    with pytest.raises(StageFailed) as caught:
+        place("one", "two/sub")
+    assert "one of them has to be free" in str(caught.value.facts["cause"])
