@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
+import struct
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -25,6 +27,7 @@ from toolcell_sandbox import (
     _zygotes,
     run_in_jail,
 )
+from toolcell_sandbox._child import links
 from toolcell_sandbox.guarantees import Way
 from toolcell_sandbox.spec import WorkspaceMode
 
@@ -211,6 +214,66 @@ async def test_a_zygote_that_dies_under_a_call_is_a_typed_ending(jail: Jail, iso
     assert outcome.failure.kind == "executor_error"
     assert "zygote" in outcome.failure.operator_detail
     assert not left_below(os.getpid())
+
+
+@pytest.mark.parametrize("isolation", ["standard", "container"])
+async def test_a_word_that_is_none_costs_a_zygote_no_other_jail(jail: Jail, isolation: Any):
+    """It is one process for many calls: what one of them gets wrong must not end the rest."""
+    spec = JailSpec(workspace=str(jail.workspace), workspace_mode="direct", isolation=isolation)
+    assert text(await run_in_jail(shell("echo before"), spec)) == "before\n"
+    zygote = _zygotes.zygote("namespaces" if isolation == "standard" else "process_group")
+    known = next(iter(zygote._plans))
+    whole: dict[str, Any] = {"key": known, "plan": None, "own": {}}
+
+    async with trio.open_nursery() as nursery:
+        release = jail.workspace / "release"
+        os.mkfifo(release)
+        outcomes: list[Any] = []
+
+        async def runs() -> None:
+            script = shell("echo up > up; read word < release; echo $word")
+            outcomes.append(await run_in_jail(script, spec))
+
+        nursery.start_soon(runs)
+        while not (jail.workspace / "up").exists():
+            await trio.sleep(0.001)
+        # At level container nobody of its uid may look into it.
+        is_open = isolation == "standard"
+        held = set(os.listdir(f"/proc/{zygote.pid}/fd")) if is_open else set()
+        for written, kind in (
+            (b"no json", "links"),
+            (b"[]", "links"),
+            (b"{}", "links"),
+            (b"x" * (links.INLINE_BYTES + 1), "links"),
+            (links.pack(whole), "one link"),
+            (links.pack(whole), "many links"),
+            (links.pack(whole), "no sockets"),
+            (links.pack({**whole, "key": "unknown"}), "links"),
+            (links.pack(whole), "links"),
+        ):
+            ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            with ours, theirs:
+                count = {"one link": 1, "many links": links.FILES_MAX + 1}.get(kind, 2)
+                fds = [theirs.fileno()] * count
+                if kind == "no sockets":
+                    fds[0] = os.open(os.devnull, os.O_RDONLY)
+                rights = struct.pack(f"{count}i", *fds)
+                zygote._control.sendmsg([written], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
+                theirs.close()
+                if kind == "no sockets":
+                    os.close(fds[0])
+                # Until nobody holds the other end: it was let go of, with or without a word.
+                with trio.fail_after(10):
+                    while True:
+                        await trio.lowlevel.wait_readable(ours)
+                        if not ours.recv(4096):
+                            break
+        assert not is_open or set(os.listdir(f"/proc/{zygote.pid}/fd")) <= held
+        assert not zygote.is_gone()
+        release.write_text("released\n")
+    assert text(outcomes[0]) == "released\n"
+    assert text(await run_in_jail(shell("echo after"), spec)) == "after\n"
+    assert not zygote.is_gone()
 
 
 async def test_modules_are_loaded_ahead_and_only_where_that_is_asked_for(jail: Jail):

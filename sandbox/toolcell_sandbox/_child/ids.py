@@ -119,18 +119,25 @@ def _write(path: str, text: str) -> None:
         os.close(fd)
 
 
+_MAPPINGS_MAX = 128
+# By the maps; the one used last comes last.
 _mapping_namespaces: dict[tuple[str, str], int] = {}
 
 
 def mapping_namespace(uid_map: str, gid_map: str) -> int:
     """A user namespace that exists only as a map for mount_setattr(2); a descriptor of it.
 
-    Kept for the next mount with the same owners: making one takes a process.
+    Kept for the next mount with the same owners: making one takes a process. It is good until
+    the next is asked for.
     """
     key = (uid_map, gid_map)
-    if key not in _mapping_namespaces:
-        _mapping_namespaces[key] = _new_namespace(uid_map, gid_map)
-    return _mapping_namespaces[key]
+    found = _mapping_namespaces.pop(key, None)
+    if found is None:
+        found = _new_namespace(uid_map, gid_map)
+    _mapping_namespaces[key] = found
+    if len(_mapping_namespaces) > _MAPPINGS_MAX:
+        os.close(_mapping_namespaces.pop(next(iter(_mapping_namespaces))))
+    return found
 
 
 def _new_namespace(uid_map: str, gid_map: str) -> int:

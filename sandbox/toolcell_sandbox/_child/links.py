@@ -8,6 +8,7 @@ message travels as a file in memory (memfd_create(2)), since a packet has to fit
 from __future__ import annotations
 
 import _socket
+import errno
 import json
 import os
 import struct
@@ -73,22 +74,40 @@ def is_told(link: _socket.socket) -> bool:
     return True
 
 
+class Truncated(OSError):
+    """Part of a message is lost: it was too long, or its files are more than can be open."""
+
+
 def receive(link: _socket.socket) -> tuple[dict[str, Any] | None, list[int]]:
     """The next message and the files that came with it, close-on-exec; None at the end.
 
+    Of a message that is none, nothing stays open.
+
     Raises:
         BlockingIOError: the link does not block, and nothing is there.
+        Truncated: part of it is lost (recvmsg(2)).
+        ValueError: it is no JSON.
     """
     flags = _socket.MSG_CMSG_CLOEXEC
-    text, control, _, _ = link.recvmsg(INLINE_BYTES, _CONTROL_BYTES, flags)
+    text, control, told, _ = link.recvmsg(INLINE_BYTES, _CONTROL_BYTES, flags)
     files: list[int] = []
     for _, kind, data in control:
         if kind == _socket.SCM_RIGHTS:
-            files += struct.unpack(f"{len(data) // 4}i", data)
-    if text == _BY_FILE:
-        held = files.pop()
-        os.lseek(held, 0, os.SEEK_SET)
-        with os.fdopen(held, "rb") as file:
-            text = file.read()
-    message: dict[str, Any] | None = _message(text.decode())[0] if text else None
+            # The kernel may cut in the midst of a number that it did not give.
+            files += struct.unpack_from(f"{len(data) // 4}i", data)
+    if not text and not files:
+        return None, []
+    try:
+        if told & (_socket.MSG_TRUNC | _socket.MSG_CTRUNC):
+            raise Truncated(errno.EMSGSIZE, os.strerror(errno.EMSGSIZE))
+        if text == _BY_FILE and files:
+            held = files.pop()
+            with os.fdopen(held, "rb") as file:
+                file.seek(0)
+                text = file.read()
+        message: dict[str, Any] = _message(text.decode())[0]
+    except BaseException:
+        for fd in files:
+            os.close(fd)
+        raise
     return message, files

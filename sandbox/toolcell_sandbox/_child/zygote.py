@@ -19,6 +19,7 @@ import gc
 import os
 import select
 import signal
+import stat
 import sys
 
 from . import (
@@ -162,9 +163,28 @@ class _Zygote:
 
     def _take(self) -> bool:
         """One word of the supervisor's; False when it has let go."""
-        message, files = links.receive(self._control)
+        try:
+            message, files = links.receive(self._control)
+        except ConnectionError:
+            return False
+        except (OSError, ValueError):
+            # One that nobody can read: whoever asked hears the end of the links that it sent.
+            return True
         if message is None:
             return False
+        try:
+            self._note_plan(message)
+            link, work = files
+            ends = [links.of(fd) for fd in _sockets(link, work)]
+        except Exception:
+            # As above. It is one jail's; the others go on.
+            for fd in files:
+                os.close(fd)
+            return True
+        self._make(message, *ends)
+        return True
+
+    def _note_plan(self, message: dict[str, Any]) -> None:
         key = message["key"]
         # More are kept than the supervisor counts on, so that none is forgotten under it.
         plan = message["plan"] or self._plans.pop(key, None)
@@ -172,22 +192,17 @@ class _Zygote:
             self._plans[key] = plan
         if len(self._plans) > _PLANS_MAX:
             del self._plans[next(iter(self._plans))]
-        self._make(message, *(links.of(fd) for fd in files))
-        return True
 
     def _make(self, asked: dict[str, Any], link: _socket.socket, work: _socket.socket) -> None:
         """One jail; its init says the rest."""
-        report = Report(link)
         try:
             if self.lack is not None:
                 raise StageFailed(**self.lack)
             self._links[self._fork(asked, link, work)] = link
         except StageFailed as error:
-            report.send("failed", **error.facts)
-            link.close()
+            _refuse(link, "failed", **error.facts)
         except Exception as error:
-            report.send("zygote_broke", cause=f"{type(error).__name__}: {error}"[:500])
-            link.close()
+            _refuse(link, "zygote_broke", cause=f"{type(error).__name__}: {error}"[:500])
         finally:
             work.close()
 
@@ -302,3 +317,17 @@ class _Zygote:
             with contextlib.suppress(OSError):
                 links.send(link, links.pack(told), flags=_socket.MSG_DONTWAIT)
             link.close()
+
+
+def _sockets(*files: int) -> tuple[int, ...]:
+    for fd in files:
+        if not stat.S_ISSOCK(os.fstat(fd).st_mode):
+            raise ValueError("a link is a socket")
+    return files
+
+
+def _refuse(link: _socket.socket, event: str, **facts: Any) -> None:
+    """Say why there is no jail, if anybody is there to hear it."""
+    with contextlib.suppress(OSError):
+        Report(link).send(event, **facts)
+    link.close()

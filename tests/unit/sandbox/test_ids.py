@@ -89,6 +89,26 @@ def test_a_mapping_namespace_is_made_once_for_the_same_owners(
     assert made == [("a", "b"), ("b", "a")]
 
 
+def test_the_mapping_namespaces_are_bounded_and_the_least_recently_used_is_closed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each jail's ids are others: a zygote that keeps all runs out of descriptors."""
+    opened = iter([os.open(os.devnull, os.O_RDONLY) for _ in range(4)])
+    monkeypatch.setattr(ids, "_mapping_namespaces", {})
+    monkeypatch.setattr(ids, "_MAPPINGS_MAX", 2)
+    monkeypatch.setattr(ids, "_new_namespace", lambda *_: next(opened))
+    a, b = ids.mapping_namespace("a", "a"), ids.mapping_namespace("b", "b")
+    assert ids.mapping_namespace("a", "a") == a
+    c = ids.mapping_namespace("c", "c")
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(b)
+    assert [ids.mapping_namespace(name, name) for name in "ac"] == [a, c]
+    assert ids.mapping_namespace("b", "b") not in (a, b, c)
+    for kept in ids._mapping_namespaces.values():
+        os.close(kept)
+    assert len(ids._mapping_namespaces) == 2
+
+
 def test_owners_are_those_of_the_folder_and_what_lies_in_it(tmp_path: Path) -> None:
     """A file of another owner that is not mapped cannot be read by the worker."""
     (tmp_path / "file").write_text("x")
