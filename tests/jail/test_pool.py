@@ -312,3 +312,34 @@ async def test_no_two_jails_draw_the_same_numbers(jail: Jail):
         for _ in range(4):
             drawn.add((await run_in_jail(handler, jail.spec(), pool=pool)).value)
     assert len(drawn) == 4
+
+
+async def test_no_two_jails_draw_the_same_numbers_of_numpy(jail: Jail, tmp_path: Path):
+    """Its global generator is a module's, which no fork hook knows."""
+    package = tmp_path / "library" / "numpy"
+    package.mkdir(parents=True)
+    (package / "__init__.py").touch()
+    # As numpy has it: `seed` without a number takes one of the system's.
+    (package / "random.py").write_text(
+        "from random import Random\n"
+        "drawn = Random(0)\n"
+        "def seed():\n    drawn.seed()\n"
+        "def rand():\n    return drawn.random()\n"
+    )
+    (package / "other.py").write_text("from random import Random\ndrawn = Random(0)\n")
+    handler = jail.handler(
+        "import sys\n"
+        "return sys.modules['numpy.random'].rand(), sys.modules['numpy.other'].drawn.random()\n"
+    )
+    drawn, shared = set(), set()
+    ahead = ("numpy.random", "numpy.other")
+    async with Pool(waiting=1, preload=ahead, preload_path=[str(package.parent)]) as pool:
+        for _ in range(3):
+            await pool.fill(jail.spec())
+            outcome = await run_in_jail(handler, jail.spec(), pool=pool)
+            assert outcome.timing.was_waiting
+            drawn.add(outcome.value[0])
+            shared.add(outcome.value[1])
+    assert len(drawn) == 3
+    # The control, and what the threat model says of any other.
+    assert len(shared) == 1

@@ -60,6 +60,7 @@ def run(handler: dict[str, Any], result_fd: int, limits: dict[str, Any], state: 
     # What is there by now is looked at no more: a first collection would touch all of it.
     gc.freeze()
     gc.enable()
+    _reseed()
     sys.path.extend(handler["sys_path"])
     _hidden.extend(handler["hidden"])
     global _scratch_is_sized
@@ -96,6 +97,17 @@ def run(handler: dict[str, Any], result_fd: int, limits: dict[str, Any], state: 
     frames.send(result_fd, message)
     state.enter("done")
     return 0
+
+
+def _reseed() -> None:
+    """Give this fork random numbers of its own where a module that was loaded ahead draws them.
+
+    CPython's fork hooks see to its own (`random`); numpy's global generator has none. Generators
+    that a module made for itself are its own affair: see the threat model.
+    """
+    numpy_random = sys.modules.get("numpy.random")
+    if numpy_random is not None:
+        numpy_random.seed()
 
 
 def _opened(handler: dict[str, Any], limits: dict[str, Any]) -> Callable[[], None]:
