@@ -26,7 +26,10 @@ PLACE = next(
 def supervised(
     source: str, *words: str, prepare: str = "true", python: str = sys.executable
 ) -> Any:
-    """What a program prints as JSON there, after a few lines of shell."""
+    """What a program prints as JSON there, after a few lines of shell.
+
+    Another interpreter than that of the tests finds the same modules.
+    """
     own = [] if os.geteuid() == 0 else ["--map-root-user"]
     lines = f'mount -t tmpfs -o mode=0755 tmpfs {PLACE}; {prepare}; exec "$@"'
     done = subprocess.run(
@@ -37,6 +40,12 @@ def supervised(
         capture_output=True,
         text=True,
         stdin=subprocess.DEVNULL,
+        env={**os.environ, "PYTHONPATH": ":".join(filter(None, sys.path))},
     )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
+
+
+def venv(place: str) -> str:
+    """The shell that makes a virtual environment there; its links lead to the tests' own."""
+    return f"{sys.executable} -m venv --without-pip --symlinks {place}"
