@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from .elsewhere import supervised
+
 SCRIPT = """
 import json, sys, trio
 from toolcell import Executor
@@ -163,3 +165,28 @@ def test_what_is_mounted_later_in_a_system_folder_is_seen(tmp_path: Path, propag
     found = later(prepare, tmp_path.resolve() / "ws", "read_only", place / "sub")
     before, under = [None, "beneath\n"], [None, "above\n"]
     assert found == [before, before, under, under, before, before]
+
+
+MOVED = """
+import json, subprocess
+from toolcell_sandbox._child import mountinfo, syscalls
+
+watch, found = mountinfo.Watch(), []
+for act in ("nothing", "move", "nothing", "mount", "nothing"):
+    if act == "move":
+        syscalls.unshare(syscalls.CLONE_NEWNS)
+    elif act == "mount":
+        syscalls.mount("covers", "/mnt", "tmpfs", 0)
+    has_changed = watch.has_changed()
+    found.append([act, has_changed, any(b"covers" in each.line for each in watch.read())])
+print(json.dumps(found))
+"""
+
+
+def test_who_has_moved_to_another_namespace_hears_of_its_mounts() -> None:
+    """An open table is that of the namespace which was left, and says nothing of this one."""
+    nothing = ["nothing", False, False]
+    assert supervised(MOVED) == [
+        *(nothing, ["move", True, False], nothing),
+        *(["mount", True, True], ["nothing", False, True]),
+    ]

@@ -13,6 +13,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+_NAMESPACE = "/proc/self/ns/mnt"
 _OCTAL = re.compile(rb"\\([0-7]{3})")
 
 
@@ -30,15 +31,24 @@ class Mounted:
 
 
 class Watch:
-    """The table of the namespace that this process was in when it was made."""
+    """The table of the namespace that this process is in."""
 
     def __init__(self) -> None:
+        self._open()
+
+    def _open(self) -> None:
+        self._namespace = os.stat(_NAMESPACE).st_ino
         self._fd = os.open("/proc/self/mountinfo", os.O_RDONLY | os.O_CLOEXEC)
         self._poller = select.poll()
         self._poller.register(self._fd, select.POLLPRI)
 
     def has_changed(self) -> bool:
         """Whether anything was mounted, unmounted or changed since this was asked last."""
+        if os.stat(_NAMESPACE).st_ino != self._namespace:
+            # An open table stays that of the namespace that was left (setns(2), unshare(2)).
+            self.close()
+            self._open()
+            return True
         return bool(self._poller.poll(0))
 
     def read(self) -> list[Mounted]:
