@@ -103,8 +103,13 @@ class Group:
         self.cpu_s()
 
     def settle(self) -> None:
-        """Read every figure for the last time: nobody is left in it who could change one."""
-        self.sample()
+        """Read what evidence needs for the last time: nobody is left in it who could change it.
+
+        Not the CPU time, which its processes were reaped with: to sum it up costs the kernel much.
+        """
+        self.oom_kills()
+        self.peak_memory_bytes()
+        self.processes_refused()
         self._is_settled = True
 
     def oom_kills(self) -> int:

@@ -12,15 +12,15 @@ from __future__ import annotations
 
 import logging
 import math
-import os
 from collections import OrderedDict, deque
 from collections.abc import Sequence
 from typing import Self
 
 import trio
 
-from . import _zygotes, cgroup, host, offers
-from ._child import ids, mountinfo, syscalls, template
+from . import _zygotes, cgroup, offers
+from ._child import mountinfo
+from ._sight import Sight
 from .contained import Contained
 from .guarantees import Broken
 from .launch import Jail
@@ -143,7 +143,7 @@ class Pool:
             return None
         shelf = self._shelf(plan, spec)
         self._wanted.set()
-        looks = self._look(shelf) if shelf.jails else None
+        looks = shelf.sight.look() if shelf.jails else None
         while shelf.jails:
             jail, looked = shelf.jails.popleft()
             if jail.is_ready and not jail.is_over() and looked == looks:
@@ -185,7 +185,8 @@ class Pool:
         key = id(plan)
         shelf = self._shelves.get(key)
         if shelf is None:
-            shelf = self._shelves[key] = _Shelf(plan, spec)
+            assert self._mounts is not None, "it is not entered"
+            shelf = self._shelves[key] = _Shelf(plan, spec, self._mounts)
         self._shelves.move_to_end(key)
         while len(self._shelves) > self._specs:
             _, oldest = self._shelves.popitem(last=False)
@@ -223,13 +224,9 @@ class Pool:
                 return shelf
         return None
 
-    def _look(self, shelf: _Shelf) -> object:
-        assert self._mounts is not None, "it is not entered"
-        return shelf.look(self._mounts)
-
     async def _add(self, shelf: _Shelf) -> bool:
         """One jail more; False where it cannot be had now."""
-        looks = self._look(shelf)
+        looks = shelf.sight.look()
         try:
             jail = await _made(shelf.plan, shelf.spec, self.preload)
         except (cgroup.NotMade, Contained, LookupError, OSError):
@@ -253,55 +250,13 @@ class Pool:
 class _Shelf:
     """The jails that wait for one spec."""
 
-    def __init__(self, plan: Plan, spec: JailSpec) -> None:
+    def __init__(self, plan: Plan, spec: JailSpec, mounts: mountinfo.Around) -> None:
         self.plan = plan
         self.spec = spec
-        # Beside what the plan says of its own: nothing of this may be another, or be covered.
-        self._shown = (*host.SYSTEM_FOLDERS, *(path for path, _ in plan.seen))
+        self.sight = Sight(plan, mounts)
         # Each with how the host looked when it was about to be made.
         self.jails: deque[tuple[Jail, object]] = deque()
         self.not_before_s = -math.inf
-
-    def look(self, mounts: mountinfo.Around) -> object:
-        """What a jail that is made now would see of the host: which folders, whose, and mounts."""
-        return (
-            tuple(_identity(path) for path, _ in self.plan.seen),
-            tuple(
-                _owners(entry["path"])
-                for entry in self.plan.told["mounts"]
-                if entry["owned"] and not entry["shared"] and os.geteuid() == 0
-            ),
-            mounts.look(self.plan.key, self._shown),
-            _zygotes.namespaces(),
-            template.looks(host.SYSTEM_FOLDERS),
-        )
-
-
-def _identity(path: str) -> tuple[int, int] | None:
-    """What lies at a path, reached through no link; None where nothing does."""
-    try:
-        fd = syscalls.open_exactly(path)
-    except OSError:
-        return None
-    try:
-        found = os.fstat(fd)
-        return found.st_dev, found.st_ino
-    finally:
-        os.close(fd)
-
-
-def _owners(path: str) -> object:
-    """Whose what lies in a folder is: a jail maps these ids, as they were when it was made."""
-    try:
-        fd = syscalls.open_exactly(path)
-    except OSError:
-        return None
-    try:
-        return ids.owners_of(fd)
-    except OSError:
-        return None
-    finally:
-        os.close(fd)
 
 
 async def _made(plan: Plan, spec: JailSpec, preload: _zygotes.Preload) -> Jail:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import stat
+import time
 
 from . import syscalls
 
@@ -80,6 +81,28 @@ def owners_of(fd: int) -> tuple[set[int], set[int]]:
                 uids.add(found.st_uid)
                 gids.add(found.st_gid)
     return uids, gids
+
+
+def owners_lately(fd: int) -> tuple[set[int], set[int]]:
+    """As `owners_of`, as it was up to `LATELY_S` ago: for what a jail cannot change anyway.
+
+    A name that is new is seen at once, by the folder's own time stamp.
+    """
+    own = os.fstat(fd)
+    key = own.st_dev, own.st_ino, own.st_mtime_ns, own.st_ctime_ns
+    known = _lately.pop(key, None)
+    now_s = time.monotonic()
+    if known is None or now_s >= known[0]:
+        known = now_s + LATELY_S, owners_of(fd)
+    _lately[key] = known
+    if len(_lately) > _LATELY_MAX:
+        del _lately[next(iter(_lately))]
+    return known[1]
+
+
+LATELY_S = 1.0
+_LATELY_MAX = 64
+_lately: dict[tuple[int, ...], tuple[float, tuple[set[int], set[int]]]] = {}
 
 
 def write_maps(pid: int, uid_map: str, gid_map: str, *, ranged: bool) -> None:

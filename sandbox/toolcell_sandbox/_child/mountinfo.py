@@ -75,12 +75,17 @@ class Around:
 
     def look(self, name: str, paths: Iterable[str]) -> tuple[bytes, ...]:
         """The mounts around these paths, whose name is worth as much as they are."""
-        if self._watch.has_changed() or self._mounted is None:
-            self._mounted, self._known = self._watch.read(), {}
+        mounted = self.mounted()
         found = self._known.get(name)
         if found is None:
-            found = self._known[name] = around(self._mounted, paths)
+            found = self._known[name] = around(mounted, paths)
         return found
+
+    def mounted(self) -> list[Mounted]:
+        """All that is mounted now."""
+        if self._watch.has_changed() or self._mounted is None:
+            self._mounted, self._known = self._watch.read(), {}
+        return self._mounted
 
     def close(self) -> None:
         """Let go of it."""

@@ -55,8 +55,13 @@ class Tree:
         self.owners: dict[str, Any] = {}
 
 
-def open_tree(entry: dict[str, Any], base: int | None) -> Tree | None:
-    """Open one mount of the plan; None where an optional one does not exist."""
+def open_tree(
+    entry: dict[str, Any], base: int | None, seen: mountinfo.Around | None = None
+) -> Tree | None:
+    """Open one mount of the plan; None where an optional one does not exist.
+
+    `seen` knows what is mounted in this process's namespace, where somebody keeps an eye on that.
+    """
     path = entry["path"]
     try:
         source = syscalls.open_exactly(path)
@@ -70,7 +75,7 @@ def open_tree(entry: dict[str, Any], base: int | None) -> Tree | None:
         check_identity(entry, found)
         fd = syscalls.clone_tree(source)
         if entry.get("layered"):
-            refuse_submounts(path)
+            refuse_submounts(path, seen or mountinfo.Around())
         attributes = syscalls.MOUNT_ATTR_NOSUID
         if not entry.get("device"):
             attributes |= syscalls.MOUNT_ATTR_NODEV
@@ -95,15 +100,15 @@ def check_identity(entry: dict[str, Any], found: os.stat_result) -> None:
         raise StageFailed("fs_confined", "workspace", cause, None)
 
 
-def refuse_submounts(path: str) -> None:
+def refuse_submounts(path: str, seen: mountinfo.Around) -> None:
     """Refuse a folder with another file system mounted below it (proc_pid_mountinfo(5)).
 
     An overlay shows what lies covered beneath such a mount, which is nobody's to see.
     """
-    with open("/proc/self/mountinfo", "rb") as file:
-        points = [os.fsdecode(mountinfo.Mounted(line).point) for line in file]
-    for named in points:
-        if named.startswith(f"{path}/"):
+    inside = os.fsencode(f"{path}/")
+    for each in seen.mounted():
+        if each.point.startswith(inside):
+            named = os.fsdecode(each.point)
             cause = f"another file system is mounted at {named}, inside {path}"
             raise StageFailed("fs_confined", "submount", cause, None)
 
@@ -111,7 +116,7 @@ def refuse_submounts(path: str) -> None:
 def _map_owners(fd: int, source: int, entry: dict[str, Any], base: int) -> dict[str, Any]:
     path, must = entry["path"], entry["writable"] or entry.get("keeps", False)
     own = os.fstat(source)
-    uids, gids = ids.owners_of(source)
+    uids, gids = ids.owners_of(source) if must else ids.owners_lately(source)
     uid_map = ids.owners_map(base, own.st_uid, uids)
     gid_map = ids.owners_map(base, own.st_gid, gids)
     with stage("fs_confined", "namespaces"):
@@ -130,7 +135,9 @@ def _map_owners(fd: int, source: int, entry: dict[str, Any], base: int) -> dict[
     }
 
 
-def open_trees(config: dict[str, Any], base: int | None) -> list[Tree]:
+def open_trees(
+    config: dict[str, Any], base: int | None, seen: mountinfo.Around | None = None
+) -> list[Tree]:
     """The mounts of a plan, but for optional ones that this host has not got.
 
     Without those that are the same for all jails, see `template`.
@@ -139,7 +146,7 @@ def open_trees(config: dict[str, Any], base: int | None) -> list[Tree]:
     with stage("fs_confined", "open"):
         for entry in config["mounts"]:
             if entry["path"] not in config["pieces"]:
-                tree = open_tree(entry, base)
+                tree = open_tree(entry, base, seen)
                 if tree is not None:
                     trees.append(tree)
     return trees

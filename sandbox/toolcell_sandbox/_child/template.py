@@ -13,14 +13,12 @@ calls instead of some thirty mounts a jail.
 from __future__ import annotations
 
 import os
-import stat
 
-from . import ids, mountinfo, mounts, syscalls
+from . import ids, mountinfo, mounts, places, syscalls
 from .report import stage
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from typing import Any
 
 _PLACES = ("/sys/class", "/sys/bus", "/sys", "/srv", "/media", "/mnt", "/opt")
@@ -68,6 +66,7 @@ class _Asked:
         )
         # What of the host it shows.
         self.shown = (*plan["system"], *(entry["path"] for entry in self.shared))
+        self.places = places.Places(self.shown)
         self.used = mounts.used(plan)
         self.key = repr((plan["system"], plan["files"], self.shared, self.inside))
 
@@ -79,7 +78,8 @@ class Templates:
         self._base: str | None = None
         self._made: dict[str, Template] = {}
         self._count = 0
-        self._mounts: mountinfo.Around | None = None
+        self.seen: mountinfo.Around | None = None
+        """What is mounted in the zygote's own namespace; it is in that once it makes one."""
         # What each shows, by the names of plans, which are many more.
         self._asked: dict[str, _Asked] = {}
 
@@ -115,10 +115,9 @@ class Templates:
         return found
 
     def _look(self, asked: _Asked) -> object:
-        if self._mounts is None:
-            # Of the zygote's own namespace, which it is in by now.
-            self._mounts = mountinfo.Around()
-        return looks(asked.shown), self._mounts.look(asked.key, asked.shown)
+        if self.seen is None:
+            self.seen = mountinfo.Around()
+        return asked.places.look(), self.seen.look(asked.key, asked.shown)
 
     def _build(self, plan: dict[str, Any], asked: _Asked) -> Template:
         with stage("fs_confined", "root"):
@@ -185,21 +184,6 @@ class Templates:
             flags = syscalls.MS_REMOUNT | syscalls.MS_BIND | syscalls.MS_RDONLY | _SAFE
             syscalls.mount(None, place, None, flags)
         return Template(place, pieces, links)
-
-
-def looks(paths: Sequence[str]) -> tuple[object, ...]:
-    """Which files and folders lie at some paths now: one that was replaced is another one."""
-    found: list[tuple[object, ...] | None] = []
-    for path in paths:
-        try:
-            seen = os.lstat(path)
-            # Nothing holds a link, so that a new one may have the number of one that was removed.
-            says = os.readlink(path) if stat.S_ISLNK(seen.st_mode) else None
-        except OSError:
-            found.append(None)
-        else:
-            found.append((seen.st_dev, seen.st_ino, says))
-    return tuple(found)
 
 
 def _opened(entry: dict[str, Any]) -> list[mounts.Tree]:

@@ -220,7 +220,7 @@ class _Zygote:
         made = self._templates.of(config, asked["key"], ranged=ranged)
         config["pieces"], config["links"] = made.pieces, made.links
         # Only host root may id-map a mount, and only in its own namespace: so before the clone.
-        trees = mounts.open_trees(config, config["base"]) if ranged else None
+        trees = mounts.open_trees(config, config["base"], self._templates.seen) if ranged else None
         ready, go = os.pipe2(os.O_CLOEXEC)
         waits = ranged or config["cgroups"]
         flags = NAMESPACES
