@@ -259,7 +259,7 @@ class Left:
     def now(cls, temporary: Path) -> Left:
         """As it is; the zygotes, which stay, are there already."""
         for way in ("namespaces", "process_group"):
-            _zygotes.zygote(way)
+            _zygotes.zygote(way, on_host=way == "process_group")
         return cls(Ledger.now(), own_cgroups(), frozenset(os.listdir(temporary)))
 
     def problems(self, temporary: Path) -> tuple[str, ...]:

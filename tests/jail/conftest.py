@@ -129,7 +129,7 @@ class Ledger:
 def ledger() -> Iterator[None]:
     """Fails a test that leaves a descriptor, a process, a thread or a mount."""
     for way in ("namespaces", "process_group"):
-        _zygotes.zygote(way)
+        _zygotes.zygote(way, on_host=way == "process_group")
     before = Ledger.now()
     yield
     after = Ledger.after(before)

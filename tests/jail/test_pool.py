@@ -221,7 +221,8 @@ async def test_a_word_that_is_none_costs_a_zygote_no_other_jail(jail: Jail, isol
     """It is one process for many calls: what one of them gets wrong must not end the rest."""
     spec = JailSpec(workspace=str(jail.workspace), workspace_mode="direct", isolation=isolation)
     assert text(await run_in_jail(shell("echo before"), spec)) == "before\n"
-    zygote = _zygotes.zygote("namespaces" if isolation == "standard" else "process_group")
+    way: Way = "namespaces" if isolation == "standard" else "process_group"
+    zygote = _zygotes.zygote(way, on_host=way == "process_group")
     known = next(iter(zygote._plans))
     whole: dict[str, Any] = {"key": known, "plan": None, "own": {}}
 
