@@ -31,9 +31,11 @@ _SAFE = syscalls.MS_NOSUID | syscalls.MS_NODEV
 class Layers:
     """The layers of an overlay that is still to be laid: where they lie, where it belongs."""
 
-    def __init__(self, path: str, number: int, *, keeps: bool) -> None:
+    def __init__(self, path: str, number: int, like: object, *, keeps: bool) -> None:
         self.path = path
         self.number = number
+        # How the folder below looked when the layers were made to look like it.
+        self.like = like
         # Whether there is an upper layer.
         self.keeps = keeps
         # What ids in the upper layer stand for, where the jail has ids of its own.
@@ -54,13 +56,16 @@ def prepare(scratch: str, number: int, entry: dict[str, Any], below: int) -> Lay
         target = syscalls.open_exactly(f"{place}/w")
         syscalls.move_tree(below, target)
         os.close(target)
-        os.close(below)
+        like = _look(below)
+        _like(below, f"{place}/m")
     if entry["keeps"]:
         with stage("writes_transactional", "overlay"):
             for name in (f"u{number}", f"k{number}"):
                 os.mkdir(f"{scratch}/{name}")
             _check_attributes(f"{scratch}/u{number}")
-    return Layers(entry["path"], number, keeps=entry["keeps"])
+            _like(below, f"{scratch}/u{number}")
+    os.close(below)
+    return Layers(entry["path"], number, like, keeps=entry["keeps"])
 
 
 def lay(layers: Layers, scratch: int, masks: list[str]) -> int | None:
@@ -72,12 +77,14 @@ def lay(layers: Layers, scratch: int, masks: list[str]) -> int | None:
     inside, number = f"/proc/self/fd/{scratch}", layers.number
     place = f"{inside}/l{number}"
     lower = syscalls.open_beneath(scratch, b"l%d/w" % number, os.O_PATH)
+    is_like = _look(lower) == layers.like
     with stage("paths_masked", "overlay"):
         if masks:
             inodes = 8 + sum(path.count("/") + 1 for path in masks)
             flags = syscalls.MS_REMOUNT | _SAFE
             syscalls.mount(None, place, None, flags, f"nr_inodes={inodes}")
-        _mask(f"{place}/m", lower, masks)
+        if masks or not is_like:
+            _mask(f"{place}/m", lower, masks)
     data = f"lowerdir={place}/m:{place}/w,userxattr"
     upper: int | None = None
     with stage("writes_transactional", "overlay"):
@@ -85,7 +92,8 @@ def lay(layers: Layers, scratch: int, masks: list[str]) -> int | None:
             path = f"{inside}/u{number}"
             data += f",upperdir={path},workdir={inside}/k{number}"
             upper = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            _like(lower, path)
+            if not is_like:
+                _like(lower, path)
         target = syscalls.open_exactly(layers.path)
         syscalls.mount("workspace", f"/proc/self/fd/{target}", "overlay", _SAFE, data)
     os.close(target)
@@ -150,6 +158,12 @@ def _folder(lower: int, path: str) -> int | None:
         return fd
     os.close(fd)
     return None
+
+
+def _look(source: int) -> object:
+    """What `_like` takes over; whatever changes any of it changes the last (inode(7), st_ctime)."""
+    found = os.fstat(source)
+    return found.st_mode, found.st_uid, found.st_gid, found.st_mtime_ns, found.st_ctime_ns
 
 
 def _like(source: int, path: str) -> None:
