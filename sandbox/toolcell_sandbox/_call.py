@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import functools
 import time
 from collections.abc import AsyncIterable, Callable, Mapping, Sequence
@@ -19,7 +20,7 @@ from .decode import BrokenRule
 from .endings import Ending, Evidence, classify
 from .failures import ExecutorError, FailureBase
 from .guarantees import Broken
-from .launch import Jail, Streams, begin
+from .launch import START_S, Jail, Streams, begin
 from .outcome import JailOutcome, Receipt, Timing, Upper, Usage
 from .plan import Plan, plan_of
 from .spec import CommandHandler, Handler, JailSpec, PythonHandler
@@ -161,27 +162,35 @@ async def make(plan: Plan, spec: JailSpec, preload: _zygotes.Preload) -> Jail:
     """A jail that has begun to be, by a second zygote where the first one is gone.
 
     Raises:
-        NotMade, Contained, LookupError, OSError: as `Jail.ask`; nothing is left of it.
+        NotMade, Contained, LookupError, OSError: as `Jail.ask`; nothing is left of it, or what
+            is left ends by itself.
+        TimeoutError: the zygote did not answer, and was killed.
     """
     for tries in range(TRIES):
         on_host = "network_namespace" not in plan.agreed.layers
         zygote = _zygotes.zygote(plan.agreed.way, preload, on_host=on_host)
         jail = Jail(plan)
         try:
-            await jail.ask(zygote, spec)
-            await jail.started()
-            if jail.group.needs_adoption and jail.pid is not None:
-                # Before it starts anything: what it does is to be counted and bounded.
-                await jail.group.adopt(jail.pid)
-                jail.say("go")
+            with trio.fail_after(START_S):
+                await jail.ask(zygote, spec)
+                await jail.started()
+                if jail.group.needs_adoption and jail.pid is not None:
+                    # Before it starts anything: what it does is to be counted and bounded.
+                    await jail.group.adopt(jail.pid)
+                    jail.say("go")
             return jail
         except _zygotes.ZygoteGone:
             _zygotes.retire(zygote)
-            jail.close()
+            jail.see_out()
             if tries == TRIES - 1:
                 raise
+        except trio.TooSlowError as error:
+            # Stopped, or stuck: whoever else waits for it has the next one.
+            _zygotes.end(zygote)
+            jail.see_out()
+            raise TimeoutError(errno.ETIMEDOUT, f"it did not answer for {START_S:g} s") from error
         except BaseException:
-            jail.close()
+            jail.see_out()
             raise
     raise AssertionError("one of the tries has returned or raised")
 

@@ -33,17 +33,13 @@ from ._spool import Spool
 from .capture import Capture
 from .decode import FrameReader
 from .endings import OwnKill
-from .launch import Jail, Streams
+from .launch import REAP_S, START_S, Jail, Streams
 from .spec import JailSpec
 
-START_S = 60.0
-"""A jail that is not ready by then is a defect, not a slow machine."""
 DRAIN_S = 2.0
 """How long streams may stay open after the whole tree has ended."""
 GRACE_S = 0.15
 """How long an init has to end the tree by itself, and to say what that used."""
-REAP_S = 10.0
-"""How long a killed tree may take to be gone before that is a defect."""
 SAY_S = 2.0
 """How long a zygote may take to say how an init ended that said nothing itself."""
 _READS = 16

@@ -66,6 +66,16 @@ class ZygoteGone(OSError):
     """The zygote ended before it had made a jail: another one can be tried."""
 
 
+def shut(link: socket.socket, how: int = socket.SHUT_RDWR) -> None:
+    """End a link of this process's, whoever else has a copy of its end (shutdown(2)).
+
+    A close alone is heard only when the last copy is closed, and a child that the host program
+    forks has one of each.
+    """
+    with contextlib.suppress(OSError):
+        link.shutdown(how)
+
+
 class Zygote:
     """One, as the supervisor sees it."""
 
@@ -136,7 +146,12 @@ class Zygote:
 
     def let_go(self) -> None:
         """Take no more of it: it ends when its last jail has."""
+        shut(self._control)
         self._control.close()
+
+    def kill(self) -> None:
+        """End it now, and every jail of its with it."""
+        self._process.kill()
 
 
 def _start(fd: int, preload: Preload) -> subprocess.Popen[bytes]:
@@ -277,6 +292,12 @@ def retire(gone: Zygote) -> None:
                 del home.zygotes[key]
                 gone.let_go()
                 home.retired.append(gone)
+
+
+def end(stuck: Zygote) -> None:
+    """Use this one no more, and kill it: it does not answer."""
+    retire(stuck)
+    stuck.kill()
 
 
 def pids() -> frozenset[int]:

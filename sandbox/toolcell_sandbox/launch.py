@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import logging
 import os
@@ -29,6 +30,10 @@ _log = logging.getLogger("toolcell")
 
 REMOVE = os.path.join(os.path.dirname(os.path.realpath(__file__)), "_child", "remove.py")
 PIPE_BYTES = 1 << 18
+START_S = 60.0
+"""A jail that is not ready by then is a defect, not a slow machine."""
+REAP_S = 10.0
+"""How long a killed tree may take to be gone before that is a defect."""
 END_S = 2.0
 """How long an init may take to end by itself, when nothing is left for it to do."""
 
@@ -54,9 +59,15 @@ class Jail:
         """The first of the host ids that the jail has, where it has any."""
         self.place: contained.Place | None = None
         self.held = ExitStack()
+        self.zygote: _zygotes.Zygote | None = None
+        """Who was asked for it; before that there is nothing to be waited for."""
         self._theirs: list[socket.socket] = []
-        self.init = self._link()
-        self.work = self._link()
+        try:
+            self.init = self._link()
+            self.work = self._link()
+        except BaseException:
+            self.close()
+            raise
 
     def _link(self) -> socket.socket:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -69,10 +80,11 @@ class Jail:
     def _close_link(link: socket.socket) -> None:
         if link.fileno() >= 0:
             trio.lowlevel.notify_closing(link)
+        _zygotes.shut(link)
         link.close()
 
     async def ask(self, zygote: _zygotes.Zygote, spec: JailSpec) -> None:
-        """Have it made. Cancelled, or when it fails, `close` is still to be called.
+        """Have it made. Cancelled, or when it fails, `see_out` is still to be called.
 
         Raises:
             ZygoteGone: the zygote has ended.
@@ -97,6 +109,7 @@ class Jail:
             self.place = contained.Place(self.plan, spec, self.held)
             own |= self.place.own
         await zygote.make(self.plan, own, [link.fileno() for link in self._theirs])
+        self.zygote = zygote
         self._let_theirs_go()
 
     def _let_theirs_go(self) -> None:
@@ -108,6 +121,7 @@ class Jail:
 
         Raises:
             ZygoteGone: nobody is left who could say anything.
+            OSError: what it said cannot be held: this process has no descriptor left.
         """
         while not self.reports:
             self.hear(self.init)
@@ -115,16 +129,26 @@ class Jail:
                 raise _zygotes.ZygoteGone(0, "the zygote ended while it made a jail")
             if not self.reports:
                 await trio.lowlevel.wait_readable(self.init)
+        if "started" in self.reports and self.pidfd is None:
+            raise OSError(errno.EMFILE, "no descriptor is left to hold the jail by")
 
     async def ready(self) -> bool:
-        """Until it waits for its call; False where it never will."""
-        while not self.is_ready:
-            if self.is_over():
-                return False
-            await trio.lowlevel.wait_readable(self.work)
-            self.hear(self.work)
-            self.hear(self.init)
-        return True
+        """Until it waits for its call; False where it never will, or not within `START_S`."""
+        link = self.work
+        with trio.move_on_after(START_S):
+            while not self.is_ready:
+                if self.is_over():
+                    return False
+                await trio.lowlevel.wait_readable(link)
+                if not self.hear(self.work):
+                    # At its end it can always be read; the init has yet to say why.
+                    link = self.init
+                self.hear(self.init)
+            return True
+        if self.zygote is not None:
+            # Others would be forked from the same state.
+            _zygotes.retire(self.zygote)
+        return False
 
     @property
     def pid(self) -> int | None:
@@ -180,9 +204,13 @@ class Jail:
 
     def _take(self, message: dict[str, Any], files: list[int]) -> None:
         event = message.pop("event")
-        if event == "started":
+        if event == "started" and files:
             (self.pidfd,) = files
             self.held.callback(os.close, self.pidfd)
+        elif event == "layer" and not files:
+            # Its changes are lost, so the call must not count (recvmsg(2), MSG_CTRUNC).
+            cause = "no descriptor was left to hold the workspace's layer by"
+            self.reports.setdefault("init_broke", {"cause": cause})
         elif event == "layer":
             owners, marker = message["owners"], message["marker"]
             self.upper = Upper(
@@ -235,30 +263,59 @@ class Jail:
         upper, self.upper = self.upper, None
         return upper
 
-    def see_out(self) -> None:
-        """Let go of an empty jail once its init has ended; whoever had its call need not wait."""
-        trio.lowlevel.spawn_system_task(self._see_out)
+    def let_go(self) -> None:
+        """Want no more of it: it ends, and can still be heard."""
+        self._let_theirs_go()
+        for link in (self.init, self.work):
+            _zygotes.shut(link, socket.SHUT_WR)
 
-    async def _see_out(self) -> None:
+    def see_out(self) -> None:
+        """Have it end, and let go of it once it has; whoever had its call need not wait."""
+        self.let_go()
+        if self.zygote is None:
+            self.close()
+        else:
+            trio.lowlevel.spawn_system_task(self.end)
+
+    async def end(self) -> None:
+        """Have it end, wait until it is gone, and let go of what it holds. Cannot be cancelled."""
+        self.let_go()
         with trio.CancelScope(shield=True):
             try:
-                await self.gone()
+                await self._gone()
             except Exception:  # noqa: BLE001  # of a system task: it would end the whole loop
                 _log.exception("a jail could not be seen out")
             finally:
                 self.close()
 
-    async def gone(self) -> None:
-        """Until its init has ended, and its control group is removed."""
+    async def _gone(self) -> None:
+        """Until its init has ended, and its control group is removed.
+
+        One that is still on its way has its ids and its group until nobody can make it any more.
+        """
+        if not await self._is_met(START_S) and self.zygote is not None:
+            _zygotes.end(self.zygote)
+            await self._is_met(REAP_S)
         if self.pidfd is not None:
             with trio.move_on_after(END_S):
                 await trio.lowlevel.wait_readable(self.pidfd)
             # One that has ended is no more to be found.
             self.kill()
+            with trio.move_on_after(REAP_S):
+                await trio.lowlevel.wait_readable(self.pidfd)
         await self.group.remove()
 
+    async def _is_met(self, within_s: float) -> bool:
+        """Whether it is known who its init is, or that it has none."""
+        with trio.move_on_after(within_s):
+            while self.pidfd is None and not self.is_silent:
+                await trio.lowlevel.wait_readable(self.init)
+                self.hear(self.init)
+            return True
+        return False
+
     def close(self) -> None:
-        """Let go of all of it; a jail that still waits ends by that."""
+        """Let go of all of it, and wait for nothing."""
         self._let_theirs_go()
         if self.upper is not None:
             self.upper.close()

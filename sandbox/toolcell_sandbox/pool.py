@@ -117,7 +117,7 @@ class Pool:
             with trio.CancelScope(shield=True):
                 async with trio.open_nursery() as nursery:
                     for jail in (jail for shelf in shelves for jail, _ in shelf.jails):
-                        nursery.start_soon(end, jail)
+                        nursery.start_soon(jail.end)
             self._ended.set()
 
     async def _check_preload(self) -> None:
@@ -132,7 +132,7 @@ class Pool:
                 if facts.get("guarantee") == "preload":
                     raise ValueError(f"{facts['stage']} cannot be preloaded: {facts['cause']}")
         finally:
-            await end(jail)
+            await jail.end()
 
     # -- calls ----------------------------------------------------------------------------
 
@@ -148,7 +148,7 @@ class Pool:
             jail, looked = shelf.jails.popleft()
             if jail.is_ready and not jail.is_over() and looked == looks:
                 return jail
-            self._nursery.start_soon(end, jail)
+            self._nursery.start_soon(jail.end)
         return None
 
     def begun(self) -> None:
@@ -195,7 +195,7 @@ class Pool:
 
     def _drop(self, shelf: _Shelf) -> None:
         while shelf.jails and self._nursery is not None:
-            self._nursery.start_soon(end, shelf.jails.popleft()[0])
+            self._nursery.start_soon(shelf.jails.popleft()[0].end)
 
     # -- making ---------------------------------------------------------------------------
 
@@ -242,8 +242,7 @@ class Pool:
                 shelf.not_before_s = trio.current_time() + AGAIN_S
         finally:
             if not is_ready:
-                with trio.CancelScope(shield=True):
-                    await end(jail)
+                await jail.end()
         return is_ready
 
 
@@ -263,13 +262,3 @@ async def _made(plan: Plan, spec: JailSpec, preload: _zygotes.Preload) -> Jail:
     from ._call import make
 
     return await make(plan, spec, preload)
-
-
-async def end(jail: Jail) -> None:
-    """End a jail that has run nothing, and wait until it is gone."""
-    jail.say("end")
-    with trio.CancelScope(shield=True):
-        try:
-            await jail.gone()
-        finally:
-            jail.close()

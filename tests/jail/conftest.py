@@ -23,6 +23,7 @@ from toolcell_sandbox import (
     run_in_jail,
 )
 from toolcell_sandbox.host import base_environment
+from toolcell_sandbox.spec import Isolation
 
 from .both_ways import jails, pytest_generate_tests  # noqa: F401  # what pytest looks for here
 
@@ -148,10 +149,13 @@ class Jail:
         self.workspace = workspace
         self.count = 0
 
-    def spec(self, *, writable: bool = True, **limits: Any) -> JailSpec:
+    def spec(
+        self, *, writable: bool = True, isolation: Isolation = "standard", **limits: Any
+    ) -> JailSpec:
         return JailSpec(
             workspace=str(self.workspace),
             workspace_mode="direct" if writable else "read_only",
+            isolation=isolation,
             env=base_environment(),
             limits=Limits(**({"wall_s": 30} | limits)),
         )
