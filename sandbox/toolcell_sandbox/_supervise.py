@@ -151,11 +151,9 @@ class Supervision:
                 self.kill("cancelled")
                 with trio.CancelScope(shield=True):
                     await self._follow(drains=False)
-            if not self._jail.reports.keys() & {"ended", "reaped", "emptied"}:
-                # Nobody said that the tree is empty: what a group holds is still there then.
-                self._jail.kill_group()
-                self._jail.clear_up()
             self._poll.close()
+            with trio.CancelScope(shield=True):
+                await self._jail.clear_up()
 
     def kill(self, reason: OwnKill) -> None:
         """Record why, then have the init end the tree; `_follow` insists."""
@@ -307,7 +305,8 @@ class Supervision:
         jail = self._jail
         if not jail.hear(link):
             self._forget(link.fileno())
-        if jail.group.needs_lingering and "ended" in jail.reports and not self._is_sampled:
+        is_told = jail.reports.keys() & {"ended", "reaped", "emptied"}
+        if jail.group.needs_lingering and is_told and not self._is_sampled:
             # The scope goes with its last process, and with it what it saw.
             self._is_sampled = True
             jail.group.sample()

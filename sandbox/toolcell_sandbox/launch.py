@@ -18,7 +18,7 @@ from typing import Any
 
 import trio
 
-from . import _zygotes, cgroup, contained, host, idpool
+from . import _zygotes, cgroup, contained, host, idpool, watch
 from ._child import links
 from .cgroup import Group
 from .guarantees import Promise
@@ -34,6 +34,8 @@ START_S = 60.0
 """A jail that is not ready by then is a defect, not a slow machine."""
 REAP_S = 10.0
 """How long a killed tree may take to be gone before that is a defect."""
+GROUP_S = 0.002
+"""How often a killed process group is looked at."""
 END_S = 2.0
 """How long an init may take to end by itself, when nothing is left for it to do."""
 
@@ -58,6 +60,8 @@ class Jail:
         self.base: int | None = None
         """The first of the host ids that the jail has, where it has any."""
         self.place: contained.Place | None = None
+        self._is_cleared = False
+        """Whether its process group is known to be gone, and its number may be another's."""
         self.held = ExitStack()
         self.zygote: _zygotes.Zygote | None = None
         """Who was asked for it; before that there is nothing to be waited for."""
@@ -236,23 +240,43 @@ class Jail:
 
     def kill_group(self) -> None:
         """End the jail's process group, where it has no pid namespace."""
-        group = self.reports.get("grouped", {}).get("group")
-        # Once it is empty its number may be another's.
-        if group is not None and "emptied" not in self.reports:
+        group = self._group
+        if group is not None:
             with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(int(group), signal.SIGKILL)
+                os.killpg(group, signal.SIGKILL)
 
-    def clear_up(self) -> None:
-        """Have the jail's own folders removed, where its init did not live to do it.
+    @property
+    def _group(self) -> int | None:
+        """The process group; none once it is empty, since its number may be another's then."""
+        if self._is_cleared or self.reports.keys() & {"ended", "emptied"}:
+            return None
+        group = self.reports.get("grouped", {}).get("group")
+        return None if group is None else int(group)
 
-        By a process that outlives this call: a jail can leave millions of files.
+    async def clear_up(self) -> None:
+        """Do what the init of a jail without namespaces did not live to do; it has ended.
+
+        Its group is gone, as far as that can be had, and its own folders are being removed: by a
+        process that outlives this call, since a jail can leave millions of files.
         """
-        if self.place is not None and os.path.lexists(self.place.path):
+        if self.place is None or self.pidfd is None or self._is_cleared:
+            return
+        self.hear(self.init)
+        self.kill_group()
+        if self._group is not None:
+            await _group_is_gone(self._group)
+        self._is_cleared = True
+        if "cleared" not in self.reports:
             argv = [host.EXECUTABLE, "-I", "-S", REMOVE, self.place.path]
             quiet = subprocess.DEVNULL
-            environment = host.base_environment()
-            subprocess.run(
-                argv, stdin=quiet, stdout=quiet, stderr=quiet, env=environment, cwd="/", check=False
+            await trio.run_process(
+                argv,
+                stdin=quiet,
+                stdout=quiet,
+                stderr=quiet,
+                env=host.base_environment(),
+                cwd="/",
+                check=False,
             )
 
     def take_upper(self) -> Upper | None:
@@ -303,6 +327,7 @@ class Jail:
             self.kill()
             with trio.move_on_after(REAP_S):
                 await trio.lowlevel.wait_readable(self.pidfd)
+        await self.clear_up()
         await self.group.remove()
 
     async def _is_met(self, within_s: float) -> bool:
@@ -320,6 +345,20 @@ class Jail:
         if self.upper is not None:
             self.upper.close()
         self.held.close()
+
+
+async def _group_is_gone(group: int) -> None:
+    """Until nobody is in a process group that was killed, or that takes too long.
+
+    To kill(2) whoever is dead and not reaped is there, and its parent is process 1 by now, which
+    reaps nobody in some containers: so /proc has the last word.
+    """
+    with trio.move_on_after(REAP_S), contextlib.suppress(ProcessLookupError, PermissionError):
+        while True:
+            os.killpg(group, 0)
+            if not watch.lives_in_group(group):
+                return
+            await trio.sleep(GROUP_S)
 
 
 def limited(agreed: Promise, limits: Limits) -> Group:

@@ -97,6 +97,17 @@ class Census:
         self.cost_s = self._taken_at - started
 
 
+def lives_in_group(group: int) -> bool:
+    """Whether anybody is alive in a process group, by a look at every process."""
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            with contextlib.suppress(OSError), open(f"/proc/{name}/stat", "rb") as file:
+                state, _, its_group = file.read(4096).rpartition(b") ")[2].split()[:3]
+                if int(its_group) == group and state not in b"ZX":
+                    return True
+    return False
+
+
 def _read(pid: int, *, last: _Row | None) -> _Row | None:
     """One line of /proc/PID/stat (proc_pid_stat(5)); None for a process that is gone.
 

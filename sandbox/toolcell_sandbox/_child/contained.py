@@ -50,9 +50,9 @@ def _run(config: dict[str, Any], init: Report, work: Report) -> None:
             own = os.pidfd_open(os.getpid())
             init.send("started", own)
             os.close(own)
-            if config["is_adopted"]:
-                # Until it is in the scope that it was promised, nothing may be started in it.
-                reaper.wait_for(init.link, "go")
+            # Until it is in the scope that it was promised, nothing may be started in it.
+            if config["is_adopted"] and not reaper.wait_for(init.link, "go"):
+                return
             syscalls.prctl(syscalls.PR_SET_CHILD_SUBREAPER, 1)
             syscalls.prctl(syscalls.PR_SET_DUMPABLE, 0)
             # What it does in a worker's place, the worker could do: it has no more to give.
@@ -65,6 +65,7 @@ def _run(config: dict[str, Any], init: Report, work: Report) -> None:
         _jail(config, init, work)
     finally:
         _remove(config["place"])
+        init.send("cleared")
 
 
 def _remove(place: str) -> None:

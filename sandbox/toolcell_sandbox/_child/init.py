@@ -132,9 +132,9 @@ def _introduce(config: dict[str, Any], init: Report) -> None:
     own = os.pidfd_open(os.getpid())
     init.send("started", own)
     os.close(own)
-    if config["is_adopted"]:
-        # Until it is in the scope that it was promised, nothing may be started in it.
-        reaper.wait_for(init.link, "go")
+    # Until it is in the scope that it was promised, nothing may be started in it.
+    if config["is_adopted"] and not reaper.wait_for(init.link, "go"):
+        os._exit(0)
 
 
 def _marker(begun_ns: int) -> tuple[int, int]:

@@ -35,14 +35,14 @@ def wake_on_children() -> int:
     return read
 
 
-def wait_for(link: _socket.socket, event: str) -> None:
-    """Wait until the supervisor says so; whoever is told otherwise has nothing more to do."""
+def wait_for(link: _socket.socket, event: str) -> bool:
+    """Wait until the supervisor says so; False when it wants no more of this jail, or is gone."""
     while True:
         message, _ = links.receive(link)
         if message is None or message["event"] == "end":
-            os._exit(0)
+            return False
         if message["event"] == event:
-            return
+            return True
 
 
 class Reaper:
