@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import logging
 import math
+import os
 from collections import OrderedDict, deque
 from collections.abc import Sequence
 from typing import Self
 
 import trio
 
-from . import _zygotes, cgroup, offers
+from . import _zygotes, cgroup, host, offers
 from ._child import mountinfo
 from ._sight import Sight
 from .contained import Contained
@@ -49,7 +50,8 @@ class Pool:
     is entered, unless `check_preload` is false; a call would fail later.
 
     Use it as `async with Pool() as pool`. On leaving, cancelled or not, all that wait are ended
-    and gone. One pool serves the calls of one event loop.
+    and gone. One pool serves the calls of one event loop, and of the process and user that entered
+    it: in a child that the host program forks it has no jails, and leaving it ends none.
 
     Raises:
         ValueError: a number is out of range, or a module cannot be preloaded (when entered).
@@ -81,6 +83,9 @@ class Pool:
         self._scope = trio.CancelScope()
         self._ended = trio.Event()
         self._mounts: mountinfo.Around | None = None
+        self._owner = _who()
+        # One jail is made at a time: so their number is never more than it may be.
+        self._making = trio.Lock()
 
     async def __aenter__(self) -> Self:
         if self.preload.modules and self._checks:
@@ -88,13 +93,17 @@ class Pool:
         if self._count:
             self._mounts, self._scope = mountinfo.Around(), trio.CancelScope()
             self._ended, self._wanted, begun = trio.Event(), trio.Event(), trio.Event()
+            if self._owner != _who():
+                # Carried over a fork: what is in it is the parent's.
+                self._owner, self._running = _who(), 0
+                self._shelves, self._making = OrderedDict(), trio.Lock()
             # Of the loop, not of a task: whoever leaves need not be the task that entered.
             trio.lowlevel.spawn_system_task(self._live, begun)
             await begun.wait()
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        if self._mounts is not None:
+        if self._mounts is not None and self._is_of_this_process():
             self._scope.cancel()
             with trio.CancelScope(shield=True):
                 await self._ended.wait()
@@ -116,8 +125,9 @@ class Pool:
             self._shelves.clear()
             with trio.CancelScope(shield=True):
                 async with trio.open_nursery() as nursery:
-                    for jail in (jail for shelf in shelves for jail, _ in shelf.jails):
-                        nursery.start_soon(jail.end)
+                    for shelf in shelves:
+                        while shelf.jails:
+                            nursery.start_soon(shelf.jails.popleft()[0].end)
             self._ended.set()
 
     async def _check_preload(self) -> None:
@@ -138,8 +148,7 @@ class Pool:
 
     def take(self, plan: Plan, spec: JailSpec) -> Jail | None:
         """A jail that waits for such a call; None where none does. Another one will be made."""
-        if self._nursery is None or plan.agreed.way != "namespaces":
-            # Without namespaces a jail counts on what its user's other processes are right now.
+        if self._nursery is None or not self._may_have(plan):
             return None
         shelf = self._shelf(plan, spec)
         self._wanted.set()
@@ -157,6 +166,8 @@ class Pool:
 
     def done(self) -> None:
         """A call has ended."""
+        if not self._is_of_this_process():
+            return  # Whoever waits for it is a task of the parent's.
         self._running -= 1
         self._idle_at_s = trio.current_time() + IDLE_S
         self._wanted.set()
@@ -167,7 +178,7 @@ class Pool:
         Fewer than asked for where they cannot be had: a call then says why.
         """
         plan = plan_of(spec, await offers.current(thorough=bool(spec.waive)))
-        if isinstance(plan, Broken) or self._nursery is None or plan.agreed.way != "namespaces":
+        if isinstance(plan, Broken) or self._nursery is None or not self._may_have(plan):
             return 0
         shelf = self._shelf(plan, spec)
         wanted = self._count if count is None else min(count, self._count)
@@ -179,6 +190,14 @@ class Pool:
         """The inits of the jails that wait."""
         jails = (jail for shelf in self._shelves.values() for jail, _ in shelf.jails)
         return [jail.pid for jail in jails if jail.pid is not None]
+
+    def _may_have(self, plan: Plan) -> bool:
+        """Whether jails of this plan may wait here, for whoever asks now."""
+        # Without namespaces a jail counts on what its user's other processes are right now.
+        return plan.agreed.way == "namespaces" and self._owner == _who()
+
+    def _is_of_this_process(self) -> bool:
+        return self._owner[0] == os.getpid()
 
     def _shelf(self, plan: Plan, spec: JailSpec) -> _Shelf:
         # Two promises can be kept by one jail, and are two all the same: so by the very plan.
@@ -216,7 +235,7 @@ class Pool:
 
     def _lacking(self) -> _Shelf | None:
         """The spec used last that has fewer jails than it should."""
-        if sum(len(shelf.jails) for shelf in self._shelves.values()) >= self._jails_max:
+        if self._is_full():
             return None
         now_s = trio.current_time()
         for shelf in reversed(self._shelves.values()):
@@ -224,8 +243,19 @@ class Pool:
                 return shelf
         return None
 
+    def _is_full(self) -> bool:
+        return sum(len(shelf.jails) for shelf in self._shelves.values()) >= self._jails_max
+
     async def _add(self, shelf: _Shelf) -> bool:
-        """One jail more; False where it cannot be had now."""
+        """One jail more, unless there are enough by now; False where it cannot be had now."""
+        async with self._making:
+            if len(shelf.jails) >= self._count:
+                return True
+            if self._nursery is None or self._is_full():
+                return False
+            return await self._make(shelf)
+
+    async def _make(self, shelf: _Shelf) -> bool:
         looks = shelf.sight.look()
         try:
             jail = await _made(shelf.plan, shelf.spec, self.preload)
@@ -244,6 +274,11 @@ class Pool:
             if not is_ready:
                 await jail.end()
         return is_ready
+
+
+def _who() -> tuple[int, int]:
+    """Whose jails those of this moment are: this process's, made as this user."""
+    return os.getpid(), os.geteuid()
 
 
 class _Shelf:

@@ -6,11 +6,14 @@ what only waiting can break.
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
 import struct
-from collections.abc import Iterator
+import threading
+import warnings
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,10 +28,14 @@ from toolcell_sandbox import (
     Pool,
     PythonHandler,
     _zygotes,
+    launch,
+    offers,
     run_in_jail,
 )
 from toolcell_sandbox._child import links
 from toolcell_sandbox.guarantees import Way
+from toolcell_sandbox.plan import Plan, plan_of
+from toolcell_sandbox.pool import WAITING_BYTES
 from toolcell_sandbox.spec import WorkspaceMode
 
 from .conftest import Jail, left_below, pids_below
@@ -161,6 +168,111 @@ async def test_the_least_recently_used_specs_are_dropped_and_the_number_is_bound
     for impossible in ({"waiting": -1}, {"specs": 0}, {"memory_bytes": -1}):
         with pytest.raises(ValueError, match="or more"):
             Pool(**{"waiting": 1, **impossible})
+
+
+async def test_no_more_wait_than_there_is_memory_for_however_many_ask(jail: Jail):
+    """A bound that holds for who fills it in the background only is none."""
+    specs = [jail.spec(processes=40 + number) for number in range(2)]
+    async with Pool(waiting=3, memory_bytes=4 * WAITING_BYTES) as pool:
+        async with trio.open_nursery() as nursery:
+            for spec in (*specs, *specs):
+                nursery.start_soon(pool.fill, spec)
+        assert len(pool.waiting_pids()) == 4
+    async with Pool(waiting=1) as pool:
+        async with trio.open_nursery() as nursery:
+            for spec in (*specs, *specs):
+                nursery.start_soon(pool.fill, spec)
+        assert len(pool.waiting_pids()) == 2
+    async with Pool(waiting=1, memory_bytes=WAITING_BYTES - 1) as pool:
+        assert await pool.fill(specs[0]) == 0
+
+
+async def test_a_pool_can_be_left_while_it_is_filled(jail: Jail):
+    """The one who fills it finds none, and nothing that was on its way stays."""
+    filled = []
+    is_made = trio.Event()
+
+    async def fill() -> None:
+        filled.append(await pool.fill(jail.spec()))
+
+    async def started(self: launch.Jail) -> None:
+        is_made.set()
+        await may_go_on.wait()
+        await really_started(self)
+
+    really_started, may_go_on = launch.Jail.started, trio.Event()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(launch.Jail, "started", started)
+        async with trio.open_nursery() as nursery:
+            async with Pool(waiting=2) as pool:
+                nursery.start_soon(fill)
+                nursery.start_soon(fill)
+                await is_made.wait()
+            may_go_on.set()
+    assert filled == [0, 0]
+    assert not left_below(os.getpid())
+
+
+async def test_a_forked_child_has_no_jail_of_its_parents(jail: Jail):
+    """Two processes would give one jail two calls, and the child end what its parent has."""
+    spec = jail.spec()
+
+    async def in_child() -> list[object]:
+        filled = await pool.fill(spec)
+        outcome = await run_in_jail(shell("echo child"), spec, pool=pool)
+        await pool.__aexit__()
+        return [filled, outcome.timing.was_waiting, outcome.stdout.text()]
+
+    async with Pool(waiting=1) as pool:
+        assert await pool.fill(spec) == 1
+        pids = pool.waiting_pids()
+        assert await forked(in_child) == [0, False, "child\n"]
+        assert pool.waiting_pids() == pids
+        outcome = await run_in_jail(shell("echo parent"), spec, pool=pool)
+        assert (outcome.timing.was_waiting, text(outcome)) == (True, "parent\n")
+
+
+async def forked(act: Callable[[], Awaitable[object]]) -> object:
+    """What comes of it in a child that the host program forks, in a loop of its own there."""
+    read, write = os.pipe()
+    with warnings.catch_warnings():
+        # This process has threads, as any program with jails has (Python 3.12 warns).
+        warnings.simplefilter("ignore", DeprecationWarning)
+        child = os.fork()
+    if child == 0:
+        try:
+            # This thread is in its parent's loop.
+            thread = threading.Thread(
+                target=lambda: os.write(write, json.dumps(trio.run(act)).encode())
+            )
+            thread.start()
+            thread.join()
+        finally:
+            os._exit(0)
+    os.close(write)
+    with trio.fail_after(30):
+        await trio.lowlevel.wait_readable(read)
+    said = os.read(read, 4096)
+    os.close(read)
+    os.waitpid(child, 0)
+    return json.loads(said)
+
+
+async def test_a_user_has_no_jail_that_another_one_was_given(
+    jail: Jail, monkeypatch: pytest.MonkeyPatch
+):
+    """A program that gives up root would still hand out what root may reach."""
+    spec = jail.spec()
+    plan = plan_of(spec, await offers.current())
+    assert isinstance(plan, Plan)
+    async with Pool(waiting=1) as pool:
+        assert await pool.fill(spec) == 1
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "geteuid", lambda: 54321)
+            assert pool.take(plan, spec) is None
+        taken = pool.take(plan, spec)
+        assert taken is not None
+        await taken.end()
 
 
 async def test_those_that_wait_are_gone_when_the_pool_is_left(jail: Jail):
