@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import trio
 
-from . import _zygotes, cgroup, offers
+from . import _zygotes, cgroup, host, offers
 from ._channel import Answerer, Progress
 from ._spool import Spooled, Unspooled
 from ._supervise import Alarm, Sink, Supervision
@@ -20,7 +20,7 @@ from .decode import BrokenRule
 from .endings import Ending, Evidence, classify
 from .failures import ExecutorError, FailureBase
 from .guarantees import Broken
-from .launch import START_S, Jail, Streams, begin
+from .launch import START_S, Jail, NotBegun, Streams, begin
 from .outcome import JailOutcome, Receipt, Timing, Upper, Usage
 from .plan import Plan, plan_of
 from .spec import CommandHandler, Handler, JailSpec, PythonHandler
@@ -108,29 +108,66 @@ async def _called(
     spool: str | None,
 ) -> JailOutcome:
     """A jail for a call, the call in it, and what it came to."""
+    preload = _zygotes.NOTHING if pool is None else pool.preload
+    waiting = None if pool is None else pool.take(plan, call.spec)
+    if waiting is not None:
+        call.jail, call.was_waiting = waiting, True
+        try:
+            return await _in_jail(call, stdin, keep, meanwhile, spool)
+        except _NothingRan:
+            # It was gone before it had its call: so this one has it for the first time.
+            call.was_waiting, call.seen = False, None
     try:
-        call.jail, call.was_waiting = await _jail(plan, call.spec, pool)
+        call.jail = await make(plan, call.spec, preload)
     except cgroup.NotMade as error:
         offers.forget()
         return call.refused(_not_made(error))
     except Contained as error:
         return call.refused(error.facts)
-    except LookupError as error:
+    except host.NoIds as error:
         facts = {"guarantee": "no_new_privileges", "stage": "ids", "cause": str(error)}
         return call.refused(facts)
     except OSError as error:
         return call.outcome(call.evidence(broke=f"the zygote could not be used: {error}"))
+    return await _in_jail(call, stdin, keep, meanwhile, spool)
+
+
+class _NothingRan(Exception):
+    """A jail that waited is gone, and nothing of its call has run: a new one may have it."""
+
+
+async def _in_jail(
+    call: _Call,
+    stdin: bytes | AsyncIterable[bytes] | None,
+    keep: Callable[[Upper], None] | None,
+    meanwhile: Meanwhile,
+    spool: str | None,
+) -> JailOutcome:
+    """The call in its jail, which is seen out.
+
+    Raises:
+        _NothingRan: it waited, and was gone before its worker was let go.
+    """
     streams: Streams | None = None
     try:
         try:
             streams = Streams(call.handler, feeds=stdin is not None)
+            seen = Supervision(call.spec, call.jail, streams, spool=spool)
         except OSError as error:
-            return call.outcome(call.evidence(broke=f"no pipes for the call: {error}"))
-        seen = call.seen = Supervision(call.spec, call.jail, streams, spool=spool)
+            return call.outcome(call.evidence(broke=f"no descriptors for the call: {error}"))
+        call.seen = seen
         start = functools.partial(begin, call.jail, call.handler, call.spec, streams)
-        await seen.run(stdin, *meanwhile, start)
+        try:
+            await seen.run(stdin, *meanwhile, start)
+        except NotBegun as error:
+            broke = f"the call could not be given to its jail: {error}"
+            return call.outcome(call.evidence(broke=broke, own_kill=None))
         if seen.stdin_overflowed:
             raise StdinTooLarge(call.spec.limits.stdin_bytes)
+        # What has been read of an iterable cannot be read again.
+        if call.was_waiting and call.ran_nothing() and (stdin is None or isinstance(stdin, bytes)):
+            keep = None
+            raise _NothingRan
         frame = await call.frame()
         return call.outcome(call.evidence(frame=frame))
     finally:
@@ -145,24 +182,11 @@ async def _called(
             call.jail.see_out()
 
 
-async def _jail(plan: Plan, spec: JailSpec, pool: Pool | None) -> tuple[Jail, bool]:
-    """A jail for a call: one that waits, else a new one. Whether it waited.
-
-    Raises:
-        NotMade, Contained, LookupError, OSError: as `Jail.ask`; nothing is left of it.
-    """
-    if pool is not None:
-        waiting = pool.take(plan, spec)
-        if waiting is not None:
-            return waiting, True
-    return await make(plan, spec, _zygotes.NOTHING if pool is None else pool.preload), False
-
-
 async def make(plan: Plan, spec: JailSpec, preload: _zygotes.Preload) -> Jail:
     """A jail that has begun to be, by a second zygote where the first one is gone.
 
     Raises:
-        NotMade, Contained, LookupError, OSError: as `Jail.ask`; nothing is left of it, or what
+        NotMade, Contained, NoIds, OSError: as `Jail.ask`; nothing is left of it, or what
             is left ends by itself.
         TimeoutError: the zygote did not answer, and was killed.
     """
@@ -265,6 +289,16 @@ class _Call:
             # The kernel's figure for the tree, where there is one, counts shared pages once.
             "reaped_memory_bytes": None if peak else told.get("peak_memory_bytes"),
         }
+
+    def ran_nothing(self) -> bool:
+        """Whether the jail has ended, nobody having ended or refused the call, before it ran.
+
+        The worker says that it is confined before it runs anything of the call; the tree is gone,
+        so what it has not said by now it never will.
+        """
+        assert self.seen is not None
+        told = {"confined", "failed", "no_folder", "init_broke", "worker_broke"}
+        return self.seen.own_kill is None and not self.jail.reports.keys() & told
 
     def _wall_s(self) -> float:
         seen = self.seen

@@ -80,6 +80,7 @@ class Zygote:
     """One, as the supervisor sees it."""
 
     def __init__(self, way: Way, preload: Preload) -> None:
+        ranged = host.id_base() is not None
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             try:
@@ -93,7 +94,7 @@ class Zygote:
         self.made = 0
         told = {
             "way": way,
-            "ranged": host.id_base() is not None,
+            "ranged": ranged,
             "supervisor_pid": os.getpid(),
             "preload": preload.modules,
             "sys_path": preload.path,
@@ -256,7 +257,7 @@ def zygote(way: Way, preload: Preload = NOTHING, *, on_host: bool = False) -> Zy
     `on_host`: for jails in the host's own network, which no other zygote is in for long.
 
     Raises:
-        OSError: it could not be started.
+        OSError, NoIds: it could not be started.
     """
     home = _the_home()
     with home.lock:

@@ -142,6 +142,10 @@ def id_slots(base: int) -> int:
     return 4096 if base > 1 << 16 else 32
 
 
+class NoIds(LookupError):
+    """No user ids can be had for a jail: another one has to end first, or the host to be told."""
+
+
 @functools.cache
 def id_base() -> int | None:
     """The first host id of the range that a root supervisor gives its jails; None for others.
@@ -150,7 +154,7 @@ def id_base() -> int | None:
     user of the host, no subordinate range (subuid(5)).
 
     Raises:
-        LookupError: the host's root, and no range of `ids.RANGE` ids is free.
+        NoIds: the host's root, and no range of `ids.RANGE` ids is free.
     """
     if os.geteuid() != 0 or not _is_host_root():
         return None
@@ -163,7 +167,7 @@ def id_base() -> int | None:
         free = not any(base <= one <= last for one in taken)
         if mapped and free and not any(a <= last and base <= b for a, b in claimed):
             return base
-    raise LookupError("no free range of user ids")
+    raise NoIds("no free range of user ids")
 
 
 def _is_host_root() -> bool:

@@ -29,7 +29,7 @@ def lease(held: ExitStack, *, lock_file: str = LOCK_FILE) -> int | None:
     """The first id of a free range, until `held` is closed; None for who has none to give.
 
     Raises:
-        LookupError: the host's root, and no range is free or can be locked.
+        NoIds: the host's root, and no range is free or can be locked.
     """
     base = host.id_base()
     if base is None:
@@ -37,7 +37,7 @@ def lease(held: ExitStack, *, lock_file: str = LOCK_FILE) -> int | None:
     try:
         fd = _open(lock_file)
     except OSError as error:
-        raise LookupError(f"{lock_file} cannot be used: {error.strerror}") from error
+        raise host.NoIds(f"{lock_file} cannot be used: {error.strerror}") from error
     held.callback(os.close, fd)
     with _guard:
         for slot in range(host.id_slots(base)):
@@ -46,7 +46,7 @@ def lease(held: ExitStack, *, lock_file: str = LOCK_FILE) -> int | None:
                 _mine.add(slot)
                 held.callback(_mine.discard, slot)
                 return base + slot * ids.RANGE
-    raise LookupError("every range of user ids for jails is in use")
+    raise host.NoIds("every range of user ids for jails is in use")
 
 
 def _open(path: str) -> int:

@@ -92,7 +92,7 @@ class Jail:
 
         Raises:
             ZygoteGone: the zygote has ended.
-            NotMade, LookupError, contained.Contained, OSError: the jail cannot be had.
+            NotMade, NoIds, contained.Contained, OSError: the jail cannot be had.
         """
         self.group = self.held.enter_context(limited(self.agreed, spec.limits))
         own: dict[str, Any] = {
@@ -436,22 +436,31 @@ class Streams:
             self.line.close()
 
 
+class NotBegun(Exception):
+    """A jail could not be given its call, of which nothing can run now; the cause is ours."""
+
+
 def begin(jail: Jail, handler: Handler, spec: JailSpec, streams: Streams) -> None:
-    """Give a jail its call.
+    """Give a jail its call; one that is gone says so itself, or its end does.
 
     Raises:
-        OSError: the jail is gone.
+        NotBegun: this process has no descriptors, or no memory, left to do it with.
     """
     work, call = order_of(handler, spec)
     if jail.place is not None:
         jail.place.adjust(work, spec, has_script=call["script"] is not None)
-    streams.give(jail.base)
-    files = dict(streams.theirs)
-    text = links.pack({**work, "files": list(files)})
-    with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-        links.send(jail.work, text, list(files.values()))
-    streams.let_theirs_go()
-    jail.say(**call, begun_ns=time.time_ns())
+    try:
+        streams.give(jail.base)
+        files = dict(streams.theirs)
+        text = links.pack({**work, "files": list(files)})
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            links.send(jail.work, text, list(files.values()))
+            # Only when it has heard this does the init let the worker go on.
+            links.send(jail.init, links.pack({**call, "begun_ns": time.time_ns()}))
+    except OSError as error:
+        raise NotBegun(f"{type(error).__name__}: {error}") from error
+    finally:
+        streams.let_theirs_go()
 
 
 def _pid_of(pidfd: int) -> int | None:

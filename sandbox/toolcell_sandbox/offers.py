@@ -82,7 +82,7 @@ def look(*, thorough: bool = False) -> Offer:
         with contextlib.ExitStack() as held:
             own_ids = idpool.lease(held) is not None
         cause = "only the host's root has user ids to give to a jail"
-    except LookupError as error:
+    except host.NoIds as error:
         own_ids, cause = False, str(error)
     if not own_ids:
         lacks["own_ids"] = Lack(stage="ids", cause=cause)

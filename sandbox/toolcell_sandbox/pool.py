@@ -259,7 +259,7 @@ class Pool:
         looks = shelf.sight.look()
         try:
             jail = await _made(shelf.plan, shelf.spec, self.preload)
-        except (cgroup.NotMade, Contained, LookupError, OSError):
+        except (cgroup.NotMade, Contained, host.NoIds, OSError):
             # A call finds out by itself, and says so.
             shelf.not_before_s = trio.current_time() + AGAIN_S
             return False
