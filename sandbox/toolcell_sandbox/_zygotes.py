@@ -8,6 +8,7 @@ the child (prctl(2)).
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import queue
 import socket
@@ -62,6 +63,10 @@ def library_path() -> tuple[str, ...]:
     return tuple(dict.fromkeys(os.path.realpath(path) for path in found if path))
 
 
+_GONE = (errno.EPIPE, errno.ECONNRESET, errno.EBADF)
+"""Of a link: nobody reads, or it was let go of while this one waited to send."""
+
+
 class ZygoteGone(OSError):
     """The zygote ended before it had made a jail: another one can be tried."""
 
@@ -90,6 +95,8 @@ class Zygote:
                 raise
         self._control = ours
         self.moment: tuple[object, ...] = ()
+        # Several event loops of one process, a thread each, share it.
+        self._lock = threading.Lock()
         self._plans: dict[str, None] = {}
         self.made = 0
         told = {
@@ -118,28 +125,32 @@ class Zygote:
 
         Raises:
             ZygoteGone: it has ended.
+            OSError: this process has no descriptors left to ask with.
         """
-        is_known = plan.key in self._plans
-        told = None if is_known else plan.told
-        await self._send({"key": plan.key, "plan": told, "own": own}, files)
-        # The one used last comes last. What is not counted on here is sent again.
-        self._plans.pop(plan.key, None)
-        self._plans[plan.key] = None
-        while len(self._plans) > PLANS_MAX:
-            self._plans.pop(next(iter(self._plans)), None)
-        self.made += 1
+        # Many may wait at once, and only one task may wait for a descriptor.
+        while not self._is_sent(plan, own, files):  # noqa: ASYNC110 - the kernel tells
+            await trio.sleep(0.001)
 
-    async def _send(self, message: dict[str, Any], files: list[int]) -> None:
-        text = links.pack(message)
-        while True:
+    def _is_sent(self, plan: Plan, own: Mapping[str, Any], files: list[int]) -> bool:
+        # Whether a plan is known is true of this place in the order of what the zygote hears.
+        with self._lock:
+            told = None if plan.key in self._plans else plan.told
             try:
+                text = links.pack({"key": plan.key, "plan": told, "own": own})
                 links.send(self._control, text, files)
-                return
             except BlockingIOError:
-                # Many may wait at once, and only one task may wait for a descriptor.
-                await trio.sleep(0.001)
+                return False
             except OSError as error:
+                if error.errno not in _GONE:
+                    raise
                 raise ZygoteGone(error.errno, "the zygote has ended") from error
+            # The one used last comes last. What is not counted on here is sent again.
+            self._plans.pop(plan.key, None)
+            self._plans[plan.key] = None
+            while len(self._plans) > PLANS_MAX:
+                del self._plans[next(iter(self._plans))]
+            self.made += 1
+            return True
 
     def is_gone(self) -> bool:
         """Whether it has ended; then it is reaped as well."""
@@ -293,6 +304,19 @@ def retire(gone: Zygote) -> None:
                 del home.zygotes[key]
                 gone.let_go()
                 home.retired.append(gone)
+
+
+def retire_all() -> None:
+    """Use none of those that run any more: a new one has the limits and groups of then.
+
+    What they have made goes on; each ends when its last jail has.
+    """
+    home = _the_home()
+    with home.lock:
+        for each in home.zygotes.values():
+            each.let_go()
+        home.retired += home.zygotes.values()
+        home.zygotes.clear()
 
 
 def end(stuck: Zygote) -> None:

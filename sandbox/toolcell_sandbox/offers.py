@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 
 import trio
 
-from . import cgroup, host, idpool
+from . import _zygotes, cgroup, host, idpool
 from ._child import landlock
 from .guarantees import Lack, Offer
 
@@ -95,10 +95,14 @@ def look(*, thorough: bool = False) -> Offer:
 
 
 def forget() -> None:
-    """Look again next time, after a layer that was promised could not be had."""
+    """Look again next time, after a layer that was promised could not be had.
+
+    Jails are made by new zygotes then, which see this process's limits and groups as they are.
+    """
     look.cache_clear()
     _looked.clear()
     cgroup.forget()
+    _zygotes.retire_all()
 
 
 def why_no_scope(

@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 import sys
+import threading
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -45,16 +46,22 @@ def plan_of(spec: JailSpec, offer: Offer) -> Plan | Broken:
             take the place of one that a jail has of its own.
     """
     key = _key(spec)
-    known = _known.pop(key, None)
+    with _known_lock:
+        known = _known.get(key)
     if known is None or known[0] is not offer:
         agreed = promise(spec, offer)
         known = offer, agreed if isinstance(agreed, Broken) else _made(spec, agreed)
-    _known[key] = known
-    if len(_known) > _KNOWN_MAX:
-        _known.pop(next(iter(_known)), None)
+    with _known_lock:
+        # The one used last comes last.
+        _known.pop(key, None)
+        _known[key] = known
+        while len(_known) > _KNOWN_MAX:
+            del _known[next(iter(_known))]
     return known[1]
 
 
+_known_lock = threading.Lock()
+"""Several event loops of one process, a thread each, share the plans."""
 _known: dict[tuple[object, ...], tuple[Offer, Plan | Broken]] = {}
 _KNOWN_MAX = 64
 

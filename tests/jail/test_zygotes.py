@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import json
 import os
 import signal
+import socket
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -13,8 +16,10 @@ import pytest
 import trio
 import trio.testing
 
-from toolcell_sandbox import Pool, _call, _zygotes, cgroup, launch, run_in_jail
+from toolcell_sandbox import Pool, _call, _zygotes, cgroup, launch, offers, run_in_jail
+from toolcell_sandbox._child import links
 from toolcell_sandbox.guarantees import Way
+from toolcell_sandbox.plan import Plan, plan_of
 
 from .conftest import Jail, left_below, pids_below
 
@@ -184,3 +189,59 @@ async def test_what_is_let_go_of_ends_though_a_forked_child_has_copies(
         await until(lambda: len(pids_below(os.getpid()) - before) == 1)
         _zygotes.retire(zygote)
         await until(zygote.is_gone)
+
+
+async def test_what_a_zygote_is_told_is_settled_when_it_can_be_told(
+    jail: Jail, monkeypatch: pytest.MonkeyPatch
+):
+    """While one waits for room, the calls of other loops may have put its plan out of mind."""
+    spec = jail.spec()
+    plan = plan_of(spec, await offers.current())
+    assert isinstance(plan, Plan)
+    zygote = _zygotes.zygote("namespaces")
+    zygote._plans[plan.key] = None
+    sent: list[Any] = []
+
+    def send(link: socket.socket, text: bytes, files: list[int]) -> None:
+        sent.append(json.loads(text)["plan"])
+        if len(sent) == 1:
+            zygote._plans.clear()
+            raise BlockingIOError
+
+    monkeypatch.setattr(links, "send", send)
+    await zygote.make(plan, {}, [])
+    assert [told is None for told in sent] == [True, False]
+    # It was told nothing in truth.
+    _zygotes.retire(zygote)
+
+
+async def test_a_want_of_descriptors_is_not_the_end_of_a_zygote(
+    jail: Jail, monkeypatch: pytest.MonkeyPatch
+):
+    """A new one would be started for each such call, and the jails of the old one be its last."""
+
+    def send(*_: object) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    zygote = _zygotes.zygote("namespaces")
+    with monkeypatch.context() as patch:
+        patch.setattr(links, "send", send)
+        outcome = await run_in_jail(("/bin/true",), jail.spec())
+    assert outcome.failure is not None
+    assert outcome.failure.kind == "executor_error"
+    assert _zygotes.zygote("namespaces") is zygote
+
+
+async def test_a_host_that_changed_has_new_zygotes(jail: Jail):
+    """An old one has the limits and the control group that this process had once."""
+    before = _zygotes.zygote("namespaces")
+    async with Pool(waiting=1) as pool:
+        assert await pool.fill(jail.spec()) == 1
+        offers.forget()
+        outcome = await run_in_jail(("/bin/echo", "here"), jail.spec(), pool=pool)
+        assert outcome.stdout.text() == "here\n"
+        assert not outcome.timing.was_waiting
+        assert _zygotes.zygote("namespaces") is not before
+        # What it has made goes on.
+        assert not before.is_gone()
+    await until(before.is_gone)

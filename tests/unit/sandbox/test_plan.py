@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from toolcell_sandbox import JailSpec, Mount, host
+from toolcell_sandbox import JailSpec, Limits, Mount, host, plan
 from toolcell_sandbox.guarantees import Offer
 from toolcell_sandbox.plan import Plan, plan_of
 from toolcell_sandbox.spec import WorkspaceMode
@@ -20,9 +22,9 @@ def test_an_interpreter_in_the_workspace_is_laid_after_it(
     folders = ("/ws/.venv", "/tmp/py", "/opt/py", "/ws-evil/py")
     mounts = tuple(Mount(path=path, owned=True) for path in folders)
     monkeypatch.setattr(host, "interpreter_mounts", lambda: mounts)
-    plan = plan_of(JailSpec(workspace="/ws", workspace_mode=mode), Offer(landlock_abi=7))
-    assert isinstance(plan, Plan)
-    shared = {entry["path"]: entry["shared"] for entry in plan.told["mounts"]}
+    found = plan_of(JailSpec(workspace="/ws", workspace_mode=mode), Offer(landlock_abi=7))
+    assert isinstance(found, Plan)
+    shared = {entry["path"]: entry["shared"] for entry in found.told["mounts"]}
     assert {path for path in folders if shared[path]} == {"/opt/py", "/ws-evil/py"}
 
 
@@ -71,3 +73,26 @@ def test_the_root_is_no_workspace_and_no_mount() -> None:
     ):
         with pytest.raises(ValueError, match="'/' is the root"):
             plan_of(spec, OFFER)
+
+
+def test_threads_share_the_plans(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each event loop of a program is a thread, and what one drops another is looking at."""
+    monkeypatch.setattr(plan, "_KNOWN_MAX", 4)
+    offer = Offer(landlock_abi=7)
+    specs = [JailSpec(limits=Limits(processes=10 + number)) for number in range(16)]
+
+    def look(start: int) -> None:
+        for turn in range(200):
+            spec = specs[(start + turn * 7) % len(specs)]
+            found = plan_of(spec, offer)
+            assert isinstance(found, Plan)
+            assert found.told["limits"]["processes"] == spec.limits.processes
+
+    interval_s = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(4) as threads:
+            assert list(threads.map(look, range(4))) == [None] * 4
+    finally:
+        sys.setswitchinterval(interval_s)
+    assert len(plan._known) == 4
