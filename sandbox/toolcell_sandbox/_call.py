@@ -71,8 +71,8 @@ async def run_in_jail(
     time, and returns the answer. While it holds the tree, where that can be had, `wall_s` does not
     run. What came is in the outcome's `channel`.
 
-    With a `pool` the jail is one that waits there, if one does; what holds is the same. Where it has
-    gone before anything ran in it, the call has a new one, and `alarm` is called a second time.
+    With a `pool` the jail is one that waits there, if one does; what holds is the same. Where it
+    has gone before anything ran in it, the call has a new one, and `alarm` is called once more.
 
     Cancelled, it kills the tree, waits until it is gone, and lets `trio.Cancelled` go on up.
 
