@@ -199,10 +199,9 @@ async def make(plan: Plan, spec: JailSpec, preload: _zygotes.Preload) -> Jail:
             with trio.fail_after(START_S):
                 await jail.ask(zygote, spec)
                 await jail.started()
-                if jail.group.needs_adoption and jail.pid is not None:
+                if jail.group.needs_adoption and jail.pidfd is not None:
                     # Before it starts anything: what it does is to be counted and bounded.
-                    await jail.group.adopt(jail.pid)
-                    jail.say("go")
+                    await jail.adopt()
             return jail
         except _zygotes.ZygoteGone:
             _zygotes.retire(zygote)
@@ -295,10 +294,10 @@ class _Call:
         """Whether the jail has ended, nobody having ended or refused the call, before it ran.
 
         The worker says that it is confined before it runs anything of the call; the tree is gone,
-        so what it has not said by now it never will.
+        so what it has not said by now it never will. That its init was lost it may say as a defect.
         """
         assert self.seen is not None
-        told = {"confined", "failed", "no_folder", "init_broke", "worker_broke"}
+        told = {"confined", "failed", "no_folder"}
         return self.seen.own_kill is None and not self.jail.reports.keys() & told
 
     def _wall_s(self) -> float:

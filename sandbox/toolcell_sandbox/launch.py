@@ -136,6 +136,18 @@ class Jail:
         if "started" in self.reports and self.pidfd is None:
             raise OSError(errno.EMFILE, "no descriptor is left to hold the jail by")
 
+    async def adopt(self) -> None:
+        """Have the init put into its group, where only a service manager can, and let it go on.
+
+        Raises:
+            NotMade: as `Group.adopt`.
+            OSError: this process has no descriptor left to find out who it is.
+        """
+        if self.pid is None:
+            raise OSError(errno.EMFILE, "no descriptor is left to know the jail's init by")
+        await self.group.adopt(self.pid)
+        self.say("go")
+
     async def ready(self) -> bool:
         """Until it waits for its call; False where it never will, or not within `START_S`."""
         link = self.work
@@ -156,9 +168,13 @@ class Jail:
 
     @property
     def pid(self) -> int | None:
-        """The init's number as this process sees it; None where there is no init."""
+        """The init's number as this process sees it; None where there is no init.
+
+        None also where it cannot be read now, for want of a descriptor.
+        """
         if self._pid is None and self.pidfd is not None:
-            self._pid = _pid_of(self.pidfd)
+            with contextlib.suppress(OSError):
+                self._pid = _pid_of(self.pidfd)
         return self._pid
 
     @property

@@ -136,10 +136,10 @@ async def test_the_layer_of_a_jail_that_ran_nothing_is_nobodys(
         os.kill(the_worker(one), signal.SIGSTOP)
         launch.begin(one, *rest)
         poller = select.poll()
-        poller.register(one.init, select.POLLIN)
+        poller.register(one.work, select.POLLIN)
         while "layer" not in one.reports:
             assert poller.poll(10_000)
-            one.hear(one.init)
+            one.hear(one.work)
         kill(the_init(one))
 
     monkeypatch.setattr(_call, "begin", give)
