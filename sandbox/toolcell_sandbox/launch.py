@@ -468,11 +468,14 @@ def begin(jail: Jail, handler: Handler, spec: JailSpec, streams: Streams) -> Non
     try:
         streams.give(jail.base)
         files = dict(streams.theirs)
-        text = links.pack({**work, "files": list(files)})
+        # The two halves of an order have a name in common, so that no two orders are ever mixed.
+        order = os.urandom(8).hex()
+        text = links.pack({**work, "files": list(files), "order": order})
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             links.send(jail.work, text, list(files.values()))
             # Only when it has heard this does the init let the worker go on.
-            links.send(jail.init, links.pack({**call, "begun_ns": time.time_ns()}))
+            call = {**call, "order": order, "begun_ns": time.time_ns()}
+            links.send(jail.init, links.pack(call))
     except OSError as error:
         raise NotBegun(f"{type(error).__name__}: {error}") from error
     finally:

@@ -24,6 +24,7 @@ from toolcell_sandbox import (
     launch,
     run_in_jail,
 )
+from toolcell_sandbox._child import links
 from toolcell_sandbox.outcome import Upper
 
 from .conftest import Jail, pids_below
@@ -279,3 +280,27 @@ async def test_a_defect_of_ours_is_not_called_a_want_of_ids(
     assert outcome.failure is not None
     assert outcome.failure.kind == "confinement_failed"
     assert outcome.failure.stage == "ids"
+
+
+@pytest.mark.parametrize("isolation", ["standard", "container"])
+async def test_a_worker_refuses_a_call_that_its_init_was_not_told_of(
+    jail: Jail, monkeypatch: pytest.MonkeyPatch, isolation: Any
+):
+    """One call's handler would run with what was laid into the root for another one."""
+
+    def pack(message: dict[str, Any]) -> bytes:
+        if message.get("event") == "call":
+            message = {**message, "order": "another"}
+        return really(message)
+
+    really = links.pack
+    spec = jail.spec(isolation=isolation)
+    with monkeypatch.context() as patch:
+        patch.setattr(links, "pack", pack)
+        outcome = await run_in_jail(RUNS, spec)
+    assert outcome.failure is not None
+    assert outcome.failure.kind == "executor_error"
+    assert "another call" in outcome.failure.operator_detail
+    assert not (jail.workspace / "runs").exists()
+    # The control.
+    assert (await run_in_jail(RUNS, spec)).failure is None

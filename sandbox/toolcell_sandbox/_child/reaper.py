@@ -126,7 +126,7 @@ class Reaper:
     def begin(self, call: dict[str, Any]) -> None:
         """All is there for the call: let the worker go."""
         self._started = time.time() - CLOCK_S
-        self.say(worker.GO)
+        self.say(worker.GO + call["order"].encode())
 
     def say(self, word: bytes) -> None:
         """Tell the worker how far its jail is; one that is gone by now has said why itself."""

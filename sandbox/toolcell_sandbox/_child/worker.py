@@ -38,7 +38,8 @@ if TYPE_CHECKING:
 ROOT = b"r"
 """The jail's root stands, but for what a call decides."""
 GO = b"g"
-"""All is there for the call."""
+"""All is there for the call, whose name follows."""
+_WORD_BYTES = 64
 RESULT_FD = 3
 CHANNEL_FD = RESULT_FD + 1
 STREAMS = ("stdin", "stdout", "stderr")
@@ -85,8 +86,11 @@ def main(
         if not is_command:
             _become_python(config, call["env"])
         # What is above rests on no root that is whole, and is done while the init completes it.
-        if init.recv(1) != GO:
+        word = init.recv(_WORD_BYTES)
+        if not word:
             os._exit(1)
+        if word != GO + call["order"].encode():
+            raise ValueError("the init was told of another call")
         _change_folder(call["cwd"], config["workspace"], report)
         if late is not None:
             with stage("fs_confined", "landlock"):
