@@ -133,7 +133,7 @@ class Jail:
                 raise _zygotes.ZygoteGone(0, "the zygote ended while it made a jail")
             if not self.reports:
                 await trio.lowlevel.wait_readable(self.init)
-        if "started" in self.reports and self.pidfd is None:
+        if self.pidfd is None and not self.reports.keys() & {"failed", "zygote_broke"}:
             raise OSError(errno.EMFILE, "no descriptor is left to hold the jail by")
 
     async def adopt(self) -> None:
@@ -209,18 +209,22 @@ class Jail:
 
     def hear(self, link: socket.socket) -> bool:
         """Take what is there to be heard of it, without waiting; whether more may come."""
-        while True:
+        while link.fileno() >= 0:
             try:
                 message, files = links.receive(link)
             except BlockingIOError:
                 return True
             except ConnectionResetError:
                 message, files = None, []
+            except OSError as error:
+                self._lose(str(error))
+                continue
             if message is None:
                 if link is self.init:
                     self.is_silent = True
                 return False
             self._take(message, files)
+        return False
 
     def _take(self, message: dict[str, Any], files: list[int]) -> None:
         event = message.pop("event")
@@ -228,9 +232,7 @@ class Jail:
             (self.pidfd,) = files
             self.held.callback(os.close, self.pidfd)
         elif event == "layer" and not files:
-            # Its changes are lost, so the call must not count (recvmsg(2), MSG_CTRUNC).
-            cause = "no descriptor was left to hold the workspace's layer by"
-            self.reports.setdefault("init_broke", {"cause": cause})
+            self._lose("no descriptor was left for the workspace's layer")
         elif event == "layer":
             owners, marker = message["owners"], message["marker"]
             self.upper = Upper(
@@ -241,6 +243,11 @@ class Jail:
                 gids={int(host): disk for host, disk in owners.get("gids", {}).items()},
             )
         self.reports.setdefault(event, message)
+
+    def _lose(self, why: str) -> None:
+        """Something that was said cannot be had (recvmsg(2), MSG_CTRUNC): no such call counts."""
+        cause = f"what the jail said is lost: {why}"
+        self.reports.setdefault("init_broke", {"cause": cause})
 
     def say(self, event: str, **facts: Any) -> None:
         """Tell the init something; one that is gone hears nothing."""

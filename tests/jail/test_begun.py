@@ -7,6 +7,7 @@ import os
 import resource
 import select
 import signal
+import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -256,6 +257,32 @@ async def test_a_full_table_of_files_is_a_typed_ending(
     assert outcome.failure.kind == "executor_error"
     assert "descriptors" in outcome.failure.operator_detail or what == "Jail"
     assert not (jail.workspace / "runs").exists()
+
+
+@pytest.mark.parametrize("event", ["started", "layer"])
+async def test_what_cannot_be_held_is_a_typed_ending(
+    jail: Jail, monkeypatch: pytest.MonkeyPatch, event: str
+):
+    """A layer that is lost would be a call that has changed nothing; a jail, one nobody ends."""
+
+    def heard(one: launch.Jail, link: socket.socket) -> bool:
+        with no_descriptors() if event == "started" or begun else contextlib.nullcontext():
+            return really(one, link)
+
+    def give(*arguments: Any) -> None:
+        begun.append(True)
+        launch.begin(*arguments)
+
+    begun: list[bool] = []
+    really = launch.Jail.hear
+    monkeypatch.setattr(launch.Jail, "hear", heard)
+    monkeypatch.setattr(_call, "begin", give)
+    spec = JailSpec(workspace=str(jail.workspace), workspace_mode="transaction")
+    with trio.fail_after(10):
+        outcome = await run_in_jail(RUNS, spec)
+    assert outcome.failure is not None
+    assert outcome.failure.kind == "executor_error"
+    assert len(begun) == (event == "layer")
 
 
 async def test_a_defect_of_ours_is_not_called_a_want_of_ids(
