@@ -26,13 +26,18 @@ from .conftest import Jail, left_below, pids_below
 WAYS: dict[str, Way] = {"standard": "namespaces", "container": "process_group"}
 
 
+def zygote_of(way: Way) -> _zygotes.Zygote:
+    """The one for the jails of these tests: without namespaces they are in the host's network."""
+    return _zygotes.zygote(way, on_host=way == "process_group")
+
+
 @pytest.fixture
 def stopped(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Way], _zygotes.Zygote]]:
     """Stop a zygote; who does not answer is given up after a moment. Later tests have new ones."""
     held: list[_zygotes.Zygote] = []
 
     def stop(way: Way) -> _zygotes.Zygote:
-        zygote = _zygotes.zygote(way)
+        zygote = zygote_of(way)
         held.append(zygote)
         os.kill(zygote.pid, signal.SIGSTOP)
         return zygote
@@ -43,7 +48,7 @@ def stopped(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Way], _zygote
     for zygote in held:
         _zygotes.end(zygote)
     for way in WAYS.values():
-        _zygotes.zygote(way)
+        zygote_of(way)
 
 
 async def until(is_so: Callable[[], bool]) -> None:
@@ -173,7 +178,7 @@ async def test_what_is_let_go_of_ends_though_a_forked_child_has_copies(
 ):
     """A host program that forks, as multiprocessing does, would keep every jail and zygote."""
     started = launch.Jail.started
-    zygote = _zygotes.zygote(WAYS[isolation])
+    zygote = zygote_of(WAYS[isolation])
 
     async def fork_then_cancel(self: launch.Jail) -> None:
         await started(self)
