@@ -26,6 +26,7 @@ MESSAGE_MAX = 8_192
 FRAMES_MAX = 40
 _READ_BYTES = 1 << 16
 _scratch_is_sized = True
+_state: State | None = None
 # Folders of frames that are ours; the supervisor adds to them.
 _hidden = [os.path.dirname(os.path.abspath(__file__)), "<frozen importlib"]
 
@@ -37,11 +38,17 @@ def preload() -> None:
     for name in ("_posixsubprocess", "resource"):
         importlib.import_module(name)
     _sha256()
+    _watch_limits()
 
 
-def rehearse(limits: dict[str, Any], state: State) -> None:
-    """Do once what every run does, with nothing in it, and what can be done before there is one."""
-    _watch_limits(state)
+def begin(state: State) -> None:
+    """From here on this process is a worker, and what it runs into is noted."""
+    global _state
+    _state = state
+
+
+def rehearse(limits: dict[str, Any]) -> None:
+    """Do once what every run does, with nothing in it."""
     rlimits.raise_fence(limits["memory_bytes"], limits["mapped_bytes"])
     rlimits.lift_fence()
     digest = _sha256()(_read(os.devnull)).hexdigest()
@@ -291,7 +298,7 @@ def _scratch_full_of() -> str | None:
     return "bytes" if found.f_bavail == 0 else None
 
 
-def _watch_limits(state: State) -> None:
+def _watch_limits() -> None:
     """Note a refused fork or thread, and lift the fence for what is executed from here.
 
     Only evidence and courtesy: the limits themselves are the kernel's.
@@ -301,6 +308,8 @@ def _watch_limits(state: State) -> None:
 
     def spawning(call: Callable[..., Any], *, execs: bool) -> Callable[..., Any]:
         def wrapped(*arguments: Any, **keywords: Any) -> Any:
+            if _state is None:
+                return call(*arguments, **keywords)
             import resource
 
             fence = resource.getrlimit(resource.RLIMIT_AS)
@@ -310,10 +319,10 @@ def _watch_limits(state: State) -> None:
                 return call(*arguments, **keywords)
             except OSError as error:
                 if error.errno == errno.EAGAIN:
-                    state.note(PROCESSES)
+                    _state.note(PROCESSES)
                 raise
             except RuntimeError:
-                state.note(PROCESSES)
+                _state.note(PROCESSES)
                 raise
             finally:
                 if execs:

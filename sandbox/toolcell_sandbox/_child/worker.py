@@ -71,8 +71,9 @@ def main(
     try:
         init, report.link = _moved(init), _moved(report.link)
         _give_up(config, ranged=ranged)
+        python.begin(state)
         if not links.is_told(report.link):
-            _warm_up(config, state)
+            _warm_up(config)
         if init.recv(1) != ROOT:
             os._exit(1)
         late = _fence(config, report, init)
@@ -167,12 +168,12 @@ def _fence(config: dict[str, Any], report: Report, init: _socket.socket) -> land
     return late
 
 
-def _warm_up(config: dict[str, Any], state: State) -> None:
+def _warm_up(config: dict[str, Any]) -> None:
     """Go the way of a call once: what it touches first is then no longer to be copied."""
     text = json.dumps({"handler": {"arguments": {"a": [1, "b"]}}, "env": dict(os.environ)})
     _become_python(config, json.loads(text)["env"])
     _above(_above(0))
-    python.rehearse(config["limits"], state)
+    python.rehearse(config["limits"])
 
 
 def _change_folder(folder: str, workspace: str, report: Report) -> None:
