@@ -21,9 +21,9 @@ async def main():
     async with Pool(waiting=1) as pool:
         for spec in specs:
             outcome = await run_in_jail(handler, spec)
-            waits = await pool.fill(spec)
+            await pool.fill(spec)
             again = await run_in_jail(handler, spec, pool=pool)
-            assert (waits, again.timing.was_waiting) == (1, True), again
+            assert again.timing.was_waiting, again
             assert again.stdout.text() == outcome.stdout.text(), again
             found.append([outcome.failure and outcome.failure.kind, outcome.stdout.text()])
     print(json.dumps(found))

@@ -333,8 +333,9 @@ async def test_a_word_that_is_none_costs_a_zygote_no_other_jail(jail: Jail, isol
     """It is one process for many calls: what one of them gets wrong must not end the rest."""
     spec = JailSpec(workspace=str(jail.workspace), workspace_mode="direct", isolation=isolation)
     assert text(await run_in_jail(shell("echo before"), spec)) == "before\n"
-    way: Way = "namespaces" if isolation == "standard" else "process_group"
-    zygote = _zygotes.zygote(way, on_host=way == "process_group")
+    is_standard = isolation == "standard"
+    way: Way = "namespaces" if is_standard else "process_group"
+    zygote = _zygotes.zygote(way, on_host=not is_standard)
     known = next(iter(zygote._plans))
     whole: dict[str, Any] = {"key": known, "plan": None, "own": {}}
 
@@ -351,8 +352,7 @@ async def test_a_word_that_is_none_costs_a_zygote_no_other_jail(jail: Jail, isol
         while not (jail.workspace / "up").exists():
             await trio.sleep(0.001)
         # At level container nobody of its uid may look into it.
-        is_open = isolation == "standard"
-        held = set(os.listdir(f"/proc/{zygote.pid}/fd")) if is_open else set()
+        held = set(os.listdir(f"/proc/{zygote.pid}/fd")) if is_standard else set()
         for written, kind in (
             (b"no json", "links"),
             (b"[]", "links"),
@@ -381,7 +381,7 @@ async def test_a_word_that_is_none_costs_a_zygote_no_other_jail(jail: Jail, isol
                         await trio.lowlevel.wait_readable(ours)
                         if not ours.recv(4096):
                             break
-        assert not is_open or set(os.listdir(f"/proc/{zygote.pid}/fd")) <= held
+        assert not is_standard or set(os.listdir(f"/proc/{zygote.pid}/fd")) <= held
         assert not zygote.is_gone()
         release.write_text("released\n")
     assert text(outcomes[0]) == "released\n"
