@@ -265,7 +265,12 @@ class Pool:
             return False
         is_ready = False
         try:
-            is_ready = await jail.ready() and shelf in self._shelves.values()
+            is_ready = (
+                await jail.ready()
+                and shelf in self._shelves.values()
+                # What came while it was made, and goes before its call, is in it all the same.
+                and shelf.sight.look() == looks
+            )
             if is_ready:
                 shelf.jails.append((jail, looks))
             else:

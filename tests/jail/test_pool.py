@@ -32,6 +32,7 @@ from toolcell_sandbox import (
     offers,
     run_in_jail,
 )
+from toolcell_sandbox import pool as pool_of_jails
 from toolcell_sandbox._child import links
 from toolcell_sandbox.guarantees import Way
 from toolcell_sandbox.plan import Plan, plan_of
@@ -103,6 +104,35 @@ async def test_a_folder_that_has_been_replaced_since_is_not_the_old_one(jail: Ja
         outcome = await run_in_jail(shell("cat which"), spec, pool=pool)
     assert not outcome.timing.was_waiting
     assert text(outcome) == "new"
+
+
+async def test_what_was_another_folder_while_it_was_made_is_not_shown_later(
+    jail: Jail, monkeypatch: pytest.MonkeyPatch
+):
+    """All is as it was before, and it has opened what was there in between."""
+    spec, made, away = jail.spec(), pool_of_jails._made, Path(f"{jail.workspace}-away")
+    (jail.workspace / "which").write_text("own")
+
+    async def meanwhile(*made_of: Any) -> Any:
+        jail.workspace.rename(away)
+        jail.workspace.mkdir()
+        (jail.workspace / "which").write_text("another")
+        found = await made(*made_of)
+        assert await found.ready()
+        return found
+
+    async with Pool(waiting=1) as pool:
+        monkeypatch.setattr(pool_of_jails, "_made", meanwhile)
+        assert await pool.fill(spec) == 0
+        monkeypatch.undo()
+        jail.workspace.rename(f"{jail.workspace}-between")
+        os.rename(away, jail.workspace)
+        assert text(await run_in_jail(shell("cat which"), spec, pool=pool)) == "own"
+        # The control: one that nothing happened to is handed out.
+        assert await pool.fill(spec)
+        outcome = await run_in_jail(shell("cat which"), spec, pool=pool)
+    assert outcome.timing.was_waiting
+    assert text(outcome) == "own"
 
 
 async def test_masks_are_those_of_the_call(jail: Jail):
