@@ -92,6 +92,15 @@ class Around:
         self._watch.close()
 
 
+def read() -> list[Mounted]:
+    """All that is mounted in the namespace that this process is in now."""
+    watch = Watch()
+    try:
+        return watch.read()
+    finally:
+        watch.close()
+
+
 def around(mounted: Iterable[Mounted], paths: Iterable[str]) -> tuple[bytes, ...]:
     """The lines of what is mounted at one of the paths, below it, or on the way to it."""
     tops = {os.fsencode(path) for path in paths}

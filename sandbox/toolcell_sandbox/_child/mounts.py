@@ -19,7 +19,7 @@ from .report import StageFailed, stage
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
     from typing import Any
 
 HOME = "/home/user"
@@ -75,7 +75,7 @@ def open_tree(
         check_identity(entry, found)
         fd = syscalls.clone_tree(source)
         if entry.get("layered"):
-            refuse_submounts(path, seen or mountinfo.Around())
+            refuse_submounts(path, mountinfo.read() if seen is None else seen.mounted())
         attributes = syscalls.MOUNT_ATTR_NOSUID
         if not entry.get("device"):
             attributes |= syscalls.MOUNT_ATTR_NODEV
@@ -100,13 +100,13 @@ def check_identity(entry: dict[str, Any], found: os.stat_result) -> None:
         raise StageFailed("fs_confined", "workspace", cause, None)
 
 
-def refuse_submounts(path: str, seen: mountinfo.Around) -> None:
+def refuse_submounts(path: str, mounted: Iterable[mountinfo.Mounted]) -> None:
     """Refuse a folder with another file system mounted below it (proc_pid_mountinfo(5)).
 
     An overlay shows what lies covered beneath such a mount, which is nobody's to see.
     """
     inside = os.fsencode(f"{path}/")
-    for each in seen.mounted():
+    for each in mounted:
         if each.point.startswith(inside):
             named = os.fsdecode(each.point)
             cause = f"another file system is mounted at {named}, inside {path}"
@@ -308,6 +308,9 @@ def furnish(
         upper = overlay.lay(layers, root.scratch, masks.get(layers.path, []))
         if upper is not None:
             kept = upper, layers.owners
+            with stage("disk_limited", "scratch"):
+                # Once what the overlay itself has made there is in the count.
+                _limit_files(config)
     with stage("fs_confined", "mounts"):
         for tree in root.late:
             if not tree.is_writable:
@@ -338,8 +341,8 @@ def _close_scratch(
             syscalls.bind(b"/run", os.fsencode(place))
         else:
             syscalls.umount_detach(place)
-        kept = sum(one.keeps for one in layers)
-        _limit_files(config["private"][0], config["limits"]["disk_files"] + kept)
+        if not any(one.keeps for one in layers):
+            _limit_files(config)
     return scratch
 
 
@@ -467,14 +470,15 @@ def _scratch(
     return trees, laid
 
 
-def _limit_files(place: str, files: int) -> None:
+def _limit_files(config: dict[str, Any]) -> None:
     """Leave the scratch file system room for so many files more, and not one besides.
 
     What was made for the jail itself is there by now, and how much that is differs: an interpreter
     in /tmp needs mount points, one elsewhere none.
     """
+    place = config["private"][0]
     found = os.statvfs(place)
-    inodes = found.f_files - found.f_ffree + files
+    inodes = found.f_files - found.f_ffree + config["limits"]["disk_files"]
     flags = syscalls.MS_REMOUNT | syscalls.MS_NOSUID | syscalls.MS_NODEV
     syscalls.mount(None, place, None, flags, f"nr_inodes={inodes}")
 
