@@ -73,17 +73,18 @@ def _remove(place: str) -> None:
 
     A jail can leave millions of files, and its result must not wait for that.
     """
-    with contextlib.suppress(OSError):
-        if remove.remove_tree(place, within_s=REMOVE_S) or os.fork() != 0:
-            return
-        try:
-            # Nobody waits for it, and no pipe of the call is held open by it.
-            os.setsid()
-            os.nice(19)
-            syscalls.close_range(0)
-            remove.remove_tree(place)
-        finally:
-            os._exit(0)
+    try:
+        is_gone = remove.remove_tree(place, within_s=REMOVE_S)
+    except OSError:
+        is_gone = not os.path.lexists(place)
+    if is_gone or os.fork() != 0:
+        return
+    try:
+        # Nobody waits for it, and no pipe of the call is held open by it.
+        syscalls.close_range(0)
+        remove.insist(place)
+    finally:
+        os._exit(0)
 
 
 def _look_at_nobody_else(version: int) -> None:

@@ -78,21 +78,26 @@ def _lift(top: int, name: str, names: itertools.count[int], deadline: float | No
     return True
 
 
-def main(path: str) -> None:
-    """Remove `path` in a process of its own that nobody waits for."""
-    if os.fork() != 0:
-        return
+def insist(path: str) -> None:
+    """Remove `path` in the background, also beside somebody else who does."""
     os.setsid()
     os.nice(19)
     for _ in range(_ATTEMPTS):
         try:
             remove_tree(path)
-        except FileNotFoundError:
-            return
         except OSError:
+            # What is missing in it may be what another one has removed: the rest is still there.
+            if not os.path.lexists(path):
+                return
             time.sleep(_PAUSE_S)
         else:
             return
+
+
+def main(path: str) -> None:
+    """Remove `path` in a process of its own that nobody waits for."""
+    if os.fork() == 0:
+        insist(path)
 
 
 if __name__ == "__main__":

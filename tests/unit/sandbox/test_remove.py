@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from toolcell_sandbox._child.remove import remove_tree
+from toolcell_sandbox._child.remove import insist, remove_tree
 
 
 @pytest.fixture
@@ -160,3 +160,23 @@ def test_what_is_not_there_is_an_error(top):
     top.rmdir()
     with pytest.raises(FileNotFoundError):
         remove_tree(str(top))
+
+
+def test_two_who_remove_the_same_leave_nothing(top: Path):
+    """An init that is killed may have left the rest to somebody already, as its supervisor does."""
+    for number in range(60):
+        (top / f"{number % 7}" / f"{number}").mkdir(parents=True)
+        for name in range(20):
+            (top / f"{number % 7}" / f"{number}" / f"{name}").touch()
+    pids = []
+    for _ in range(3):
+        pid = os.fork()
+        if pid == 0:
+            try:
+                insist(str(top))
+            finally:
+                os._exit(0)
+        pids.append(pid)
+    for pid in pids:
+        os.waitpid(pid, 0)
+    assert not top.exists()
