@@ -124,16 +124,16 @@ class Supervision:
             self.channel = Channel(line, self._hold, answer=answer, on_progress=on_progress)
         try:
             self._watch_links()
+            self._read_result()
+            if sink is None:
+                self._read_outputs()
+            # Last: the sooner this task waits, the sooner the jail has its processor as well.
             begin()
             if not (stdin is not None or sink or alarm or line):
-                self._read_streams()
                 await self._follow()
                 return
             async with trio.open_nursery() as nursery:
-                if sink is None:
-                    self._read_streams()
-                else:
-                    self._read_result()
+                if sink is not None:
                     nursery.start_soon(self._drain_to, sink)
                 if stdin is not None:
                     nursery.start_soon(self._feed, stdin)
@@ -320,8 +320,7 @@ class Supervision:
             # By the clock of all processes of this machine (clock_gettime(2), CLOCK_MONOTONIC).
             self.confined_s = float(confined["at_s"])
 
-    def _read_streams(self) -> None:
-        self._read_result()
+    def _read_outputs(self) -> None:
         for name, capture in (("stdout", self.stdout), ("stderr", self.stderr)):
             self._read(name, capture)
 

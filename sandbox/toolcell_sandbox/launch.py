@@ -479,10 +479,10 @@ def begin(jail: Jail, handler: Handler, spec: JailSpec, streams: Streams) -> Non
         order = os.urandom(8).hex()
         text = links.pack({**work, "files": list(files), "order": order})
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-            links.send(jail.work, text, list(files.values()))
-            # Only when it has heard this does the init let the worker go on.
+            # First, since the worker has to wait for it: but it goes on only with its own half.
             call = {**call, "order": order, "begun_ns": time.time_ns()}
             links.send(jail.init, links.pack(call))
+            links.send(jail.work, text, list(files.values()))
     except OSError as error:
         raise NotBegun(f"{type(error).__name__}: {error}") from error
     finally:
