@@ -78,7 +78,11 @@ class Pool:
         self._shelves: OrderedDict[int, _Shelf] = OrderedDict()
         self._running = 0
         self._idle_at_s = -math.inf
-        self._wanted = trio.Event()
+        # Set once something may lack; until then whoever makes jails takes a nap.
+        self._wanted, self._nap = trio.Event(), trio.CancelScope()
+        # Set while no call runs.
+        self._still = trio.Event()
+        self._still.set()
         self._nursery: trio.Nursery | None = None
         self._scope = trio.CancelScope()
         self._ended = trio.Event()
@@ -95,7 +99,8 @@ class Pool:
             self._ended, self._wanted, begun = trio.Event(), trio.Event(), trio.Event()
             if self._owner != _who():
                 # Carried over a fork: what is in it is the parent's.
-                self._owner, self._running = _who(), 0
+                self._owner, self._running, self._still = _who(), 0, trio.Event()
+                self._still.set()
                 self._shelves, self._making = OrderedDict(), trio.Lock()
             # Of the loop, not of a task: whoever leaves need not be the task that entered.
             trio.lowlevel.spawn_system_task(self._live, begun)
@@ -151,7 +156,8 @@ class Pool:
         if self._nursery is None or not self._may_have(plan):
             return None
         shelf = self._shelf(plan, spec)
-        self._wanted.set()
+        # Not now, when the call is to come first: once it has ended, or has taken long.
+        self._nap.deadline = min(self._nap.deadline, trio.current_time() + BUSY_S)
         looks = shelf.sight.look() if shelf.jails else None
         while shelf.jails:
             jail, looked = shelf.jails.popleft()
@@ -162,6 +168,8 @@ class Pool:
 
     def begun(self) -> None:
         """A call is made; `done` follows."""
+        if not self._running:
+            self._still = trio.Event()
         self._running += 1
 
     def done(self) -> None:
@@ -169,6 +177,8 @@ class Pool:
         if not self._is_of_this_process():
             return  # Whoever waits for it is a task of the parent's.
         self._running -= 1
+        if not self._running:
+            self._still.set()
         self._idle_at_s = trio.current_time() + IDLE_S
         self._wanted.set()
 
@@ -221,7 +231,8 @@ class Pool:
     async def _keep_filled(self) -> None:
         """Make what lacks, one jail at a time, while no call runs."""
         while True:
-            await self._wanted.wait()
+            with trio.CancelScope() as self._nap:
+                await self._wanted.wait()
             self._wanted = trio.Event()
             while (shelf := self._lacking()) is not None:
                 await self._quiet()
@@ -230,8 +241,12 @@ class Pool:
     async def _quiet(self) -> None:
         """Until no call has run for a moment, or this has waited long enough."""
         with trio.move_on_after(BUSY_S):
-            while self._running or trio.current_time() < self._idle_at_s:  # noqa: ASYNC110 - a clock
-                await trio.sleep(IDLE_S)
+            while True:
+                await self._still.wait()
+                left_s = self._idle_at_s - trio.current_time()
+                if left_s <= 0:
+                    return
+                await trio.sleep(left_s)
 
     def _lacking(self) -> _Shelf | None:
         """The spec used last that has fewer jails than it should."""
