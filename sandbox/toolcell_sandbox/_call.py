@@ -152,7 +152,8 @@ async def _in_jail(
     streams: Streams | None = None
     try:
         try:
-            streams = Streams(call.handler, feeds=stdin is not None)
+            streams = call.jail.take_streams()
+            streams.suit(call.handler, feeds=stdin is not None)
             seen = Supervision(call.spec, call.jail, streams, spool=spool)
         except OSError as error:
             return call.outcome(call.evidence(broke=f"no descriptors for the call: {error}"))

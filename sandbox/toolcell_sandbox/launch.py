@@ -66,6 +66,7 @@ class Jail:
         self.zygote: _zygotes.Zygote | None = None
         """Who was asked for it; before that there is nothing to be waited for."""
         self._theirs: list[socket.socket] = []
+        self._streams: Streams | None = None
         try:
             self.init = self._link()
             self.work = self._link()
@@ -115,6 +116,9 @@ class Jail:
         await zygote.make(self.plan, own, [link.fileno() for link in self._theirs])
         self.zygote = zygote
         self._let_theirs_go()
+        # While it is made. Where no descriptor is left for them, its call says so.
+        with contextlib.suppress(OSError):
+            self._streams = Streams(self.base)
 
     def _let_theirs_go(self) -> None:
         while self._theirs:
@@ -302,6 +306,15 @@ class Jail:
                 check=False,
             )
 
+    def take_streams(self) -> Streams:
+        """The pipes of its call. Whoever takes them closes them.
+
+        Raises:
+            OSError: no descriptor is left.
+        """
+        streams, self._streams = self._streams, None
+        return Streams(self.base) if streams is None else streams
+
     def take_upper(self) -> Upper | None:
         """The layer that the jail's changes are in, whoever ended it; None where there was none.
 
@@ -365,6 +378,8 @@ class Jail:
     def close(self) -> None:
         """Let go of all of it, and wait for nothing."""
         self._let_theirs_go()
+        if self._streams is not None:
+            self._streams.close()
         if self.upper is not None:
             self.upper.close()
         self.held.close()
@@ -394,31 +409,28 @@ def limited(agreed: Promise, limits: Limits) -> Group:
 class Streams:
     """The pipes of one call. `ends` are ours: stdout, stderr and result to read, stdin to write.
 
-    None of ours blocks. All of them are closed by `close`, or one by one.
+    None of ours blocks. All of them are closed by `close`, or one by one. `base` is the first of
+    the host ids of the jail that they are for: its worker may open its /dev/stdout by name.
+
+    Raises:
+        OSError: no descriptor is left.
     """
 
-    def __init__(self, handler: Handler, *, feeds: bool) -> None:
+    def __init__(self, base: int | None) -> None:
+        self._base = base
         self.ends: dict[str, int] = {}
         self.theirs: dict[str, int] = {}
         self.line: socket.socket | None = None
         """Our end of the handler's channel, where it has one."""
         self._line: socket.socket | None = None
         try:
-            self._open(feeds=feeds)
-            if isinstance(handler, PythonHandler) and handler.channel:
-                self.line, self._line = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-                self.line.setblocking(False)
-                self.theirs["channel"] = self._line.fileno()
+            self._open()
         except BaseException:
             self.close()
             raise
 
-    def _open(self, *, feeds: bool) -> None:
-        if feeds:
-            self.theirs["stdin"], self.ends["stdin"] = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-            os.set_blocking(self.theirs["stdin"], True)
-        else:
-            self.theirs["stdin"] = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+    def _open(self) -> None:
+        self.theirs["stdin"] = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
         for name in ("stdout", "stderr", "result"):
             self.ends[name], self.theirs[name] = os.pipe2(os.O_CLOEXEC)
             os.set_blocking(self.ends[name], False)
@@ -426,13 +438,27 @@ class Streams:
             # Over the user's budget for pipe pages (pipe(7)) the default size works too.
             with contextlib.suppress(OSError):
                 fcntl.fcntl(self.ends[name], fcntl.F_SETPIPE_SZ, PIPE_BYTES)
+            self._give(self.theirs[name])
 
-    def give(self, base: int | None) -> None:
-        """Let the worker with these ids open its /dev/stdout again by name."""
-        if base is not None:
-            for name in ("stdin", "stdout", "stderr"):
-                if name != "stdin" or "stdin" in self.ends:
-                    os.fchown(self.theirs[name], base + 1, base + 1)
+    def suit(self, handler: Handler, *, feeds: bool) -> None:
+        """Add what a call has besides: standard input that is fed, a channel.
+
+        Raises:
+            OSError: no descriptor is left.
+        """
+        if feeds:
+            os.close(self.theirs.pop("stdin"))
+            self.theirs["stdin"], self.ends["stdin"] = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+            os.set_blocking(self.theirs["stdin"], True)
+            self._give(self.theirs["stdin"])
+        if isinstance(handler, PythonHandler) and handler.channel:
+            self.line, self._line = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            self.line.setblocking(False)
+            self.theirs["channel"] = self._line.fileno()
+
+    def _give(self, fd: int) -> None:
+        if self._base is not None:
+            os.fchown(fd, self._base + 1, self._base + 1)
 
     def let_theirs_go(self) -> None:
         """Close what only the worker should hold."""
@@ -473,7 +499,6 @@ def begin(jail: Jail, handler: Handler, spec: JailSpec, streams: Streams) -> Non
     if jail.place is not None:
         jail.place.adjust(work, spec, has_script=call["script"] is not None)
     try:
-        streams.give(jail.base)
         files = dict(streams.theirs)
         # The two halves of an order have a name in common, so that no two orders are ever mixed.
         order = os.urandom(8).hex()

@@ -250,8 +250,9 @@ async def test_a_full_table_of_files_is_a_typed_ending(
         with no_descriptors():
             return really(*arguments, **options)
 
-    really = getattr(_call, what)
-    monkeypatch.setattr(_call, what, made)
+    module = launch if what == "Streams" else _call
+    really = getattr(module, what)
+    monkeypatch.setattr(module, what, made)
     outcome = await run_in_jail(RUNS, jail.spec(isolation=isolation))
     assert outcome.failure is not None
     assert outcome.failure.kind == "executor_error"

@@ -207,15 +207,16 @@ def pivot_root(new: str, old: str) -> None:
     syscall("pivot_root", os.fsencode(new), os.fsencode(old))
 
 
+_EXACTLY = struct.pack("=QQQ", os.O_PATH | os.O_CLOEXEC, 0, RESOLVE_NO_SYMLINKS)
+
+
 def open_exactly(path: str) -> int:
     """An O_PATH descriptor of `path`, no component of which may be a symlink (openat2(2)).
 
     Raises:
         OSError: ELOOP where a component has become a symlink since the path was resolved.
     """
-    how = struct.pack("=QQQ", os.O_PATH | os.O_CLOEXEC, 0, RESOLVE_NO_SYMLINKS)
-    name = os.fsencode(path)
-    return syscall("openat2", AT_FDCWD, name, how, len(how))
+    return syscall("openat2", AT_FDCWD, os.fsencode(path), _EXACTLY, len(_EXACTLY))
 
 
 def open_within(folder: int, path: bytes, *, follow: bool) -> int:
