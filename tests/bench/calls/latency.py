@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from typing import Any
 
+import trio
+
 from .figures import Series, say
 from .job import Job
 from .ours import commands, jobs
@@ -12,6 +14,8 @@ from .peers import Installed, Peers, bubblewrap, firejail, nsjail, unshare
 from .quiet import Quiet
 from .subjects import Command, Refused, Subject
 
+REST_S = 0.02
+"""Before each call: what the one before left to the kernel, such as namespaces, ends meanwhile."""
 FAST_EACH_ROUND = 4
 """Of those that are held against each other at p99: so many samples of them in each round."""
 
@@ -26,6 +30,7 @@ async def round_robin(subjects: list[Subject], rounds: int, quiet: Quiet) -> dic
         try:
             for _ in range(times):
                 await subject.settle()
+                await trio.sleep(REST_S)
                 number += 1
                 series[subject.name].samples.append(await subject.call(number))
             await subject.settle()
