@@ -77,12 +77,16 @@ class Group:
     # -- joining --------------------------------------------------------------------------
 
     @property
-    def procs_files(self) -> tuple[str, ...]:
-        """Each cgroup.procs that the init's pid has to be written to before the init goes on.
+    def places(self) -> tuple[tuple[int, str], ...]:
+        """Each group that the init has to be in before it goes on: its version, its folder.
 
-        A pid that is written there takes all threads of its process with it (cgroups(7)). One
-        that cannot be written to means that a limit does not hold.
+        One that it cannot enter means that a limit does not hold.
         """
+        return tuple((folder.version, folder.folder) for folder in self._folders)
+
+    @property
+    def procs_files(self) -> tuple[str, ...]:
+        """Each cgroup.procs of it: who is in it, and where a pid takes its whole process there."""
         return tuple(f"{folder.folder}/cgroup.procs" for folder in self._folders)
 
     async def adopt(self, init_pid: int) -> None:

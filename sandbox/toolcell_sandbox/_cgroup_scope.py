@@ -51,6 +51,11 @@ class Scope(Group):
         ]
 
     @property
+    def places(self) -> tuple[tuple[int, str], ...]:
+        """None: the init is moved by the manager."""
+        return ()
+
+    @property
     def procs_files(self) -> tuple[str, ...]:
         """None: the init is in it already, and all that it starts."""
         return ()

@@ -2,8 +2,7 @@
 
     found = cgroup.offered()                    once per process; sweeps after a crash
     with cgroup.make(found, memory_bytes=..., processes=...) as group:
-        ...                                     the zygote writes the init's pid to
-                                                each of group.procs_files
+        ...                                     the init enters each of group.places
         group.sample()                          what it used, and what was refused
         await group.remove()
 

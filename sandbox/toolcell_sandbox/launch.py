@@ -98,7 +98,7 @@ class Jail:
         self.group = self.held.enter_context(limited(self.agreed, spec.limits))
         own: dict[str, Any] = {
             "base": None,
-            "cgroups": self.group.procs_files,
+            "cgroups": self.group.places,
             "is_adopted": self.group.needs_adoption,
             "watches_segments": False,
         }

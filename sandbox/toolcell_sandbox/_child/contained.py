@@ -18,8 +18,7 @@ import errno
 import os
 import signal
 
-from . import landlock, metadata, mounts, reaper, remove, seccomp, syscalls, worker
-from .cgroups import enter_cgroups
+from . import cgroups, landlock, metadata, mounts, reaper, remove, seccomp, syscalls, worker
 from .report import Report, StageFailed, stage
 from .state import State
 
@@ -130,13 +129,14 @@ def _jail(config: dict[str, Any], init: Report, work: Report) -> None:
     wakeup = reaper.wake_on_children()
     ours, theirs = _socket.socketpair(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
     ready, go = os.pipe2(os.O_CLOEXEC)
+    entry = cgroups.Entry(config["cgroups"])
     with stage("tree_killed", "fork"):
         leader = os.fork()
     if leader == 0:
         os.close(go)
         if os.read(ready, 1) != b"1":
             os._exit(0)
-        _become_leader(work)
+        _become_leader(work, entry)
         ours.close()
         init.link.close()
         worker.main(config, work, state, theirs, ranged=False)
@@ -149,20 +149,22 @@ def _jail(config: dict[str, Any], init: Report, work: Report) -> None:
             if os.getpgid(leader) != leader:
                 # As in a jail of this very kind, whose filter answers so without doing it.
                 raise OSError(errno.EPERM, "this process may not make process groups")
-        enter_cgroups(leader, config["cgroups"])
+        entry.put(leader)
         init.send("grouped", group=leader)
         os.write(go, b"1")
         group.say(worker.ROOT)
         group.run()
     finally:
         os.close(go)
+        entry.close()
         group.end_all()
         if config["is_adopted"]:
             reaper.wait_for(init.link, "go")
 
 
-def _become_leader(report: Report) -> None:
+def _become_leader(report: Report, entry: cgroups.Entry) -> None:
     try:
+        cgroups.enter(entry.tasks)
         with stage("tree_killed", "parent"):
             syscalls.prctl(syscalls.PR_SET_DUMPABLE, 1)
             syscalls.prctl(syscalls.PR_SET_PDEATHSIG, signal.SIGKILL)

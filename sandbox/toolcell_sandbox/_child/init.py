@@ -12,7 +12,7 @@ import os
 import signal
 import time
 
-from . import ids, links, mounts, reaper, syscalls, worker
+from . import cgroups, ids, links, mounts, reaper, syscalls, worker
 from .report import Report, StageFailed, stage
 from .state import State
 
@@ -34,6 +34,7 @@ def main(
     `init` and `work` are this process's link to the supervisor and the worker's.
     """
     try:
+        cgroups.enter(config["tasks"])
         _become(ranged=ranged)
         _introduce(config, init)
         with stage("fs_confined", "namespaces"):

@@ -42,6 +42,7 @@ _NUMBERS = {
 _SHARED = {
     "open_tree": 428,
     "move_mount": 429,
+    "clone3": 435,
     "close_range": 436,
     "openat2": 437,
     "mount_setattr": 442,
@@ -57,6 +58,7 @@ CLONE_NEWIPC = 0x08000000
 CLONE_NEWUSER = 0x10000000
 CLONE_NEWPID = 0x20000000
 CLONE_NEWNET = 0x40000000
+CLONE_INTO_CGROUP = 0x2_0000_0000
 
 MS_RDONLY = 1
 MS_NOSUID = 2
@@ -111,6 +113,9 @@ for _name in ("PyOS_BeforeFork", "PyOS_AfterFork_Parent", "PyOS_AfterFork_Child"
 # Told once what they take, so that a call makes no objects of its own for that: in a process that
 # was just forked each one touched is a page copied.
 _call, _prctl, _mount = libc["syscall"], libc["prctl"], libc["mount"]
+_fork_call = _libc_gil["syscall"]
+_fork_call.restype = ctypes.c_long
+_fork_call.argtypes = [ctypes.c_long, *[ctypes.c_void_p] * 5]
 _call.restype = ctypes.c_long
 _call.argtypes = [ctypes.c_long, *[ctypes.c_void_p] * 6]
 _prctl.argtypes = [ctypes.c_int, *[ctypes.c_ulong] * 4]
@@ -151,22 +156,25 @@ def syscall(name: str, *arguments: object) -> int:
     return _check(result, name)
 
 
-def clone(flags: int) -> int:
+def clone(flags: int, group: int | None = None) -> int:
     """fork(2) into new namespaces; returns 0 in the child, the child's pid in the parent.
+
+    With `group`, the folder of a v2 control group, the child is born in that (clone3(2)).
 
     Calls CPython's own fork hooks around clone(2): without them two children would draw the
     same random numbers. Only for a process with one thread.
     """
     if len(os.listdir("/proc/self/task")) != 1:
         raise RuntimeError("clone needs a process with one thread")
-    ctypes.pythonapi.PyOS_BeforeFork()
-    pid = int(
-        _libc_gil.syscall(
-            ctypes.c_long(number("clone")),
-            ctypes.c_ulong(flags | signal.SIGCHLD),
-            *(ctypes.c_long(0) for _ in range(4)),
-        )
+    # struct clone_args: flags, four that are not used, and from the exit signal on those too.
+    told = struct.pack(
+        "=11Q", flags | CLONE_INTO_CGROUP, 0, 0, 0, signal.SIGCHLD, *[0] * 5, group or 0
     )
+    ctypes.pythonapi.PyOS_BeforeFork()
+    if group is None:
+        pid = int(_fork_call(number("clone"), flags | signal.SIGCHLD, 0, 0, 0, 0))
+    else:
+        pid = int(_fork_call(number("clone3"), told, len(told), 0, 0, 0))
     failed = ctypes.get_errno()
     if pid == 0:
         ctypes.pythonapi.PyOS_AfterFork_Child()

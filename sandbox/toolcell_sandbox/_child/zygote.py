@@ -23,6 +23,7 @@ import stat
 import sys
 
 from . import (
+    cgroups,
     contained,
     ids,
     init,
@@ -35,7 +36,6 @@ from . import (
     syscalls,
     template,
 )
-from .cgroups import enter_cgroups
 from .report import Report, StageFailed, stage
 
 TYPE_CHECKING = False
@@ -60,6 +60,17 @@ def run(control: _socket.socket, told: dict[str, Any]) -> None:
         # Every jail that is asked for is then refused, for this reason.
         zygote.lack = error.facts
     zygote.serve()
+
+
+def _born(flags: int, entry: cgroups.Entry) -> tuple[int, bool]:
+    if entry.group is None:
+        return syscalls.clone(flags), True
+    try:
+        return syscalls.clone(flags, entry.group), True
+    except OSError:
+        # Before Linux 5.7, or where a filter knows no clone3(2). For anything else that is wrong
+        # the plain way says what it is.
+        return syscalls.clone(flags), False
 
 
 class _Zygote:
@@ -222,22 +233,26 @@ class _Zygote:
         # Only host root may id-map a mount, and only in its own namespace: so before the clone.
         trees = mounts.open_trees(config, config["base"], self._templates.seen) if ranged else None
         ready, go = os.pipe2(os.O_CLOEXEC)
-        waits = ranged or config["cgroups"]
-        flags = NAMESPACES
-        if "ipc_namespace" in config["layers"]:
-            flags |= syscalls.CLONE_NEWIPC
+        entry = None
         try:
+            entry = cgroups.Entry(config["cgroups"])
             with stage("fs_confined", "namespaces"):
-                pid = self._clone(flags, config)
+                pid, is_inside = self._clone(config, entry)
+            waits = ranged or not is_inside
             if pid == 0:
                 try:
-                    self._only(link, work, ready, *(tree.fd for tree in trees or ()))
+                    kept = (*entry.tasks, *(tree.fd for tree in trees or ()))
+                    self._only(link, work, ready, *kept)
                     if not waits or os.read(ready, 1) == b"1":
+                        config["tasks"] = entry.tasks
                         init.main(config, trees, Report(link), Report(work), ranged=ranged)
                 finally:
                     os._exit(0)
             if waits:
-                self._give(pid, config, ranged=ranged)
+                if ranged:
+                    self._give_ids(pid, config["base"])
+                if not is_inside:
+                    entry.put(pid)
                 os.write(go, b"1")
         except StageFailed as error:
             if error.facts["stage"] != "namespaces":
@@ -248,32 +263,38 @@ class _Zygote:
         finally:
             os.close(ready)
             os.close(go)
+            if entry is not None:
+                entry.close()
             for tree in trees or ():
                 os.close(tree.fd)
         return pid
 
-    def _clone(self, flags: int, config: dict[str, Any]) -> int:
-        """The init, in a network of its own; a loopback that is up is never another jail's."""
+    def _clone(self, config: dict[str, Any], entry: cgroups.Entry) -> tuple[int, bool]:
+        """The init, in a network of its own; and whether it was born in its v2 group, or has none.
+
+        A loopback that is up is never another jail's.
+        """
+        flags = NAMESPACES
+        if "ipc_namespace" in config["layers"]:
+            flags |= syscalls.CLONE_NEWIPC
         if "network_namespace" not in config["layers"]:
-            return syscalls.clone(flags)
+            return _born(flags, entry)
         if config["network"] == "loopback":
-            return syscalls.clone(flags | syscalls.CLONE_NEWNET)
+            return _born(flags | syscalls.CLONE_NEWNET, entry)
         network, pid = self._networks.enter(), None
         try:
-            pid = syscalls.clone(flags)
+            pid, is_inside = _born(flags, entry)
         finally:
             if pid != 0:
                 self._networks.leave(network, pid)
-        return pid
+        return pid, is_inside
 
-    def _give(self, pid: int, config: dict[str, Any], *, ranged: bool) -> None:
-        """The ids and control groups that only who is outside can give."""
-        if ranged:
-            with stage("fs_confined", "id maps"):
-                given = ids.Ids(config["base"], os.getuid(), os.getgid())
-                maps = given.namespace_map(given.uid), given.namespace_map(given.gid)
-                ids.write_maps(pid, *maps, ranged=True)
-        enter_cgroups(pid, config["cgroups"])
+    def _give_ids(self, pid: int, base: int) -> None:
+        """The ids that only who is outside can give."""
+        with stage("fs_confined", "id maps"):
+            given = ids.Ids(base, os.getuid(), os.getgid())
+            maps = given.namespace_map(given.uid), given.namespace_map(given.gid)
+            ids.write_maps(pid, *maps, ranged=True)
 
     def _contained(self, config: dict[str, Any], link: _socket.socket, work: _socket.socket) -> int:
         with stage("tree_killed", "fork"):
