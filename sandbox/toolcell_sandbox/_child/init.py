@@ -36,7 +36,9 @@ def main(
     try:
         cgroups.enter(config["tasks"])
         _become(ranged=ranged)
-        _introduce(config, init)
+        # Until it is in the scope that it was promised, nothing may be started in it.
+        if config["is_adopted"] and not reaper.wait_for(init.link, "go"):
+            os._exit(0)
         with stage("fs_confined", "namespaces"):
             syscalls.unshare(syscalls.CLONE_NEWCGROUP)
         state = State()
@@ -56,9 +58,9 @@ def main(
         theirs.close()
         opened = mounts.open_trees(config, None) if trees is None else trees
         root = mounts.build(config, opened)
-        _own_names(config)
         jail = _Jail(pid, config, init, state, ours, wakeup, root, work)
         jail.say(worker.ROOT)
+        _own_names(config)
         if not links.is_told(init.link):
             jail.rehearse()
         _serve(jail, ranged=ranged)
@@ -126,16 +128,6 @@ class _Jail(reaper.Reaper):
             os.close(fd)
         self._work.link.close()
         super().begin(call)
-
-
-def _introduce(config: dict[str, Any], init: Report) -> None:
-    """Tell the supervisor who this is: a descriptor says it in any namespace."""
-    own = os.pidfd_open(os.getpid())
-    init.send("started", own)
-    os.close(own)
-    # Until it is in the scope that it was promised, nothing may be started in it.
-    if config["is_adopted"] and not reaper.wait_for(init.link, "go"):
-        os._exit(0)
 
 
 def _marker(begun_ns: int) -> tuple[int, int]:

@@ -254,6 +254,11 @@ class _Zygote:
                 if not is_inside:
                     entry.put(pid)
                 os.write(go, b"1")
+            # Beside the init, which has enough to do: a descriptor says who it is in any namespace.
+            with stage("tree_killed", "init"):
+                own = os.pidfd_open(pid)
+            Report(link).send("started", own)
+            os.close(own)
         except StageFailed as error:
             if error.facts["stage"] != "namespaces":
                 self._links[pid] = link
