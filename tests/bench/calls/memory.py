@@ -62,7 +62,8 @@ async def waiting(job: Job, installed: Installed, count: int) -> dict[str, Any]:
     async with Pool(waiting=count) as pool:
         jails = await pool.fill(spec)
         try:
-            pids = list(pool.waiting_pids())
+            pids = [pid for init in pool.waiting_pids() for pid in tree(init)]
+            assert len(pids) == 2 * jails, "each has an init and a worker"
             above = {parent(pid) for pid in pids} - {*pids, os.getpid()}
             found["toolcell, a waiting jail"] = {
                 "pss_mib": round(mib(map(pss_bytes, pids)) / jails, 2),
