@@ -250,3 +250,34 @@ async def test_a_host_that_changed_has_new_zygotes(jail: Jail):
         # What it has made goes on.
         assert not before.is_gone()
     await until(before.is_gone)
+
+
+@pytest.mark.parametrize("isolation", ["standard", "container"])
+@pytest.mark.parametrize("version", [1, 2])
+async def test_a_group_that_cannot_be_entered_is_a_typed_ending(
+    jail: Jail, monkeypatch: pytest.MonkeyPatch, isolation: Any, version: int
+):
+    """A jail outside of its group has no limit; a zygote that trips over it makes no more."""
+
+    class Gone(cgroup.Group):
+        @property
+        def places(self) -> tuple[tuple[int, str], ...]:
+            return ((version, "/sys/fs/cgroup/none/such"),)
+
+    really = launch.limited
+    monkeypatch.setattr(launch, "limited", lambda *_: Gone(()))
+    before = zygote_of(WAYS[isolation])
+    spec = jail.spec(isolation=isolation)
+    with trio.fail_after(20):
+        outcome = await run_in_jail(("/bin/sh", "-c", "touch ran"), spec)
+    assert outcome.failure is not None
+    assert outcome.failure.kind == "confinement_failed"
+    assert outcome.failure.guarantee == "memory_limited"
+    assert "No such file" in outcome.failure.cause
+    assert not (jail.workspace / "ran").exists()
+    # The control: the same zygote makes the next one.
+    monkeypatch.setattr(launch, "limited", really)
+    outcome = await run_in_jail(("/bin/sh", "-c", "touch ran"), spec)
+    assert outcome.failure is None, outcome.failure
+    assert (jail.workspace / "ran").exists()
+    assert zygote_of(WAYS[isolation]) is before

@@ -233,7 +233,7 @@ class _Zygote:
         # Only host root may id-map a mount, and only in its own namespace: so before the clone.
         trees = mounts.open_trees(config, config["base"], self._templates.seen) if ranged else None
         ready, go = os.pipe2(os.O_CLOEXEC)
-        entry = None
+        entry, pid = None, 0
         try:
             entry = cgroups.Entry(config["cgroups"])
             with stage("fs_confined", "namespaces"):
@@ -260,11 +260,11 @@ class _Zygote:
             Report(link).send("started", own)
             os.close(own)
         except StageFailed as error:
-            if error.facts["stage"] != "namespaces":
-                self._links[pid] = link
-                Report(link).send("failed", **error.facts)
-                return pid
-            raise
+            if pid == 0:
+                raise  # Nothing was forked.
+            self._links[pid] = link
+            Report(link).send("failed", **error.facts)
+            return pid
         finally:
             os.close(ready)
             os.close(go)
