@@ -125,18 +125,19 @@ class Jail:
             self._theirs.pop().close()
 
     async def started(self) -> None:
-        """Until it has said anything, be it that it cannot be.
+        """Until it is known who its init is, or that it has none; more may have been said by then.
 
         Raises:
             ZygoteGone: nobody is left who could say anything.
             OSError: what it said cannot be held: this process has no descriptor left.
         """
-        while not self.reports:
+        self.hear(self.init)
+        # An init that fails at once may say so before its zygote says who it is.
+        while not (self.is_silent or "started" in self.reports):
+            await trio.lowlevel.wait_readable(self.init)
             self.hear(self.init)
-            if self.is_silent and not self.reports:
-                raise _zygotes.ZygoteGone(0, "the zygote ended while it made a jail")
-            if not self.reports:
-                await trio.lowlevel.wait_readable(self.init)
+        if not self.reports:
+            raise _zygotes.ZygoteGone(0, "the zygote ended while it made a jail")
         if self.pidfd is None and not self.reports.keys() & {"failed", "zygote_broke"}:
             raise OSError(errno.EMFILE, "no descriptor is left to hold the jail by")
 
