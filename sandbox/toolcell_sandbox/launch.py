@@ -67,6 +67,7 @@ class Jail:
         """Who was asked for it; before that there is nothing to be waited for."""
         self._theirs: list[socket.socket] = []
         self._streams: Streams | None = None
+        self._has_lost = False
         try:
             self.init = self._link()
             self.work = self._link()
@@ -133,7 +134,7 @@ class Jail:
         """
         self.hear(self.init)
         # An init that fails at once may say so before its zygote says who it is.
-        while not (self.is_silent or "started" in self.reports):
+        while not (self.is_silent or self._has_lost or "started" in self.reports):
             await trio.lowlevel.wait_readable(self.init)
             self.hear(self.init)
         if not self.reports:
@@ -251,6 +252,7 @@ class Jail:
 
     def _lose(self, why: str) -> None:
         """Something that was said cannot be had (recvmsg(2), MSG_CTRUNC): no such call counts."""
+        self._has_lost = True
         cause = f"what the jail said is lost: {why}"
         self.reports.setdefault("init_broke", {"cause": cause})
 
