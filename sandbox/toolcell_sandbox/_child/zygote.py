@@ -6,8 +6,8 @@
            └─ work link ────────────────────────────────────────────────────────────┘
 
 It has one thread, a constant environment and few modules, so that a fork costs little and copies
-nothing that a handler should not find. It gives a jail its ids and control groups, reaps its init
-and says over the jail's own link how that ended: nothing that it is told comes from a jail. When
+nothing that a handler should not find. It gives a jail its ids, reaps its init and says over the
+jail's own link who that is and how it ended: nothing that it is told comes from a jail. When
 the supervisor is gone it is gone, and with it every jail (prctl(2), PR_SET_PDEATHSIG).
 """
 
