@@ -391,15 +391,16 @@ async def test_the_init_grows_by_nothing_that_it_is_asked(place):
 @pytest.fixture
 def victim() -> Iterator[subprocess.Popen[bytes]]:
     """A process of this uid that has nothing to do with any jail."""
-    process = subprocess.Popen(
-        ["sh", "-c", "echo; exec sleep 1000"], stdout=subprocess.PIPE, start_new_session=True
-    )
-    assert process.stdout is not None
-    process.stdout.read(1)
-    yield process
-    process.stdout.close()
-    process.kill()
-    process.wait()
+    with subprocess.Popen(
+        ["sh", "-c", "echo; read line"],  # Once it has answered it is what it stays: no exec follows.
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.read(1)
+        yield process
+        process.kill()
 
 
 def traits(pid: int) -> tuple[Any, ...]:
