@@ -19,7 +19,7 @@ from typing import Any
 import trio
 
 from . import _zygotes, cgroup, contained, host, idpool, watch
-from ._child import links
+from ._child import links, stamps
 from .cgroup import Group
 from .guarantees import Promise
 from .outcome import Upper
@@ -508,7 +508,8 @@ def begin(jail: Jail, handler: Handler, spec: JailSpec, streams: Streams) -> Non
         text = links.pack({**work, "files": list(files), "order": order})
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             # First, since the worker has to wait for it: but it goes on only with its own half.
-            call = {**call, "order": order, "begun_ns": time.time_ns()}
+            marker = stamps.fine() if jail.plan.keeps else None
+            call = {**call, "order": order, "begun_ns": time.time_ns(), "marker": marker}
             links.send(jail.init, links.pack(call))
             links.send(jail.work, text, list(files.values()))
     except OSError as error:

@@ -10,9 +10,8 @@ from __future__ import annotations
 import _socket
 import os
 import signal
-import time
 
-from . import cgroups, ids, links, mounts, reaper, syscalls, worker
+from . import cgroups, ids, links, mounts, reaper, stamps, syscalls, worker
 from .report import Report, StageFailed, stage
 from .state import State
 
@@ -103,78 +102,27 @@ class _Jail(reaper.Reaper):
         self._work = work
 
     def linger(self) -> None:
-        """Stay until what the jail's scope saw was read, which goes with its last process."""
-        if self._config["is_adopted"]:
-            reaper.wait_for(self.report.link, "go")
+        """Stay until the supervisor lets go: it is not to wait for a processor that this one has.
 
-    def rehearse(self) -> None:
-        """Do once what a call does: what it touches first is then no longer to be copied."""
-        super().rehearse()
-        if any(layers.keeps for layers in self._root.layers):
-            _marker(0)
+        Nor, where there is a scope, for what that saw, which goes with its last process.
+        """
+        reaper.wait_for(self.report.link, "go")
 
     def begin(self, call: dict[str, Any]) -> None:
-        if any(layers.keeps for layers in self._root.layers):
-            # Before the overlays, which take in what their folders hold from here on.
-            marker = _marker(call["begun_ns"])
-        upper = mounts.furnish(self._config, self._root, call["masks"], call["script"])
-        if upper is not None:
-            fd, owners = upper
-            # Handed over before anybody writes. Its file system lives as long as a descriptor of
-            # it, also after this namespace. With it goes the time from which on a change of the
-            # real workspace may be one that the jail did not see. Said where the supervisor looks
-            # when it has something else to do: it need not wake for that.
-            self._work.send("layer", fd, owners=owners, marker=marker)
+        keeps = any(layers.keeps for layers in self._root.layers)
+        if keeps and call["marker"] is None:
+            call["marker"] = stamps.ticked(call["begun_ns"])
+        kept = mounts.furnish(self._config, self._root, call["masks"], call["script"])
+        super().begin(call)
+        if kept is not None:
+            # Said where the supervisor looks when it has something else to do, which need not wake
+            # for that. Its file system lives as long as a descriptor of it, also after this
+            # namespace. With it goes from when on a change of the real workspace may be one that
+            # the jail did not see: before the overlay was laid, which took in what was there.
+            fd, owners = kept
+            self._work.send("layer", fd, owners=owners, marker=call["marker"])
             os.close(fd)
         self._work.link.close()
-        super().begin(call)
-
-
-def _marker(begun_ns: int) -> tuple[int, int]:
-    """Now, by the clock that file systems stamp with, and by the one that nobody sets.
-
-    Whatever was changed before the call is stamped earlier, whatever is changed from here on not.
-    The clock that files are stamped with ticks every 1 to 10 ms. From Linux 6.13 on a stamp that
-    is finer, once given, is the least that any later one has ("multigrain timestamps", kernel
-    documentation): so one is asked for. Elsewhere this waits for the next tick.
-    """
-    now_ns = _fine_stamp() or _next_tick(begun_ns)
-    ahead_ns = time.time_ns() - time.clock_gettime_ns(time.CLOCK_BOOTTIME)
-    return now_ns, now_ns - ahead_ns
-
-
-def _fine_stamp() -> int | None:
-    """A stamp between those of two ticks, and proof that later ones are not before it."""
-    ticked_ns = time.clock_gettime_ns(_REALTIME_COARSE)
-    asked, other = os.memfd_create("asked"), os.memfd_create("other")
-    try:
-        # Who was asked for its stamp since the last change gets a finer one at the next.
-        _change(asked)
-        fine_ns = _change(asked)
-        is_floor = ticked_ns < fine_ns <= _change(other)
-    finally:
-        os.close(asked)
-        os.close(other)
-    return fine_ns if is_floor else None
-
-
-def _change(fd: int) -> int:
-    os.fchmod(fd, 0o600)
-    return os.fstat(fd).st_ctime_ns
-
-
-def _next_tick(begun_ns: int) -> int:
-    until_ns = time.monotonic_ns() + TICK_NS_MAX
-    while (now_ns := time.clock_gettime_ns(_REALTIME_COARSE)) <= begun_ns:
-        if time.monotonic_ns() > until_ns:
-            break  # The clock was set back: what lies before looks younger, and is a conflict.
-        time.sleep(0.0005)
-    return now_ns
-
-
-TICK_NS_MAX = 50_000_000
-_REALTIME_COARSE = 5
-"""include/uapi/linux/time.h"""
 
 
 def _own_names(config: dict[str, Any]) -> None:

@@ -239,11 +239,9 @@ def apart(places: Sequence[str], paths: Sequence[str]) -> str:
 class Root:
     """A root that stands, and what has to be laid into it when its call comes."""
 
-    def __init__(self, layers: list[overlay.Layers], late: list[Tree], scratch: int | None) -> None:
+    def __init__(self, layers: list[overlay.Layers], late: list[Tree]) -> None:
         self.layers = layers
         self.late = late
-        # Where the layers lie: covered, so that this descriptor is the only way there.
-        self.scratch = scratch
 
 
 def build(config: dict[str, Any], trees: Sequence[Tree]) -> Root:
@@ -291,7 +289,8 @@ def build(config: dict[str, Any], trees: Sequence[Tree]) -> Root:
         syscalls.pivot_root(".", ".")
         syscalls.umount_detach(".")
         os.chdir("/")
-    return Root(layers, late, _close_scratch(scratch, config, layers))
+    _close_scratch(scratch, config, layers)
+    return Root(layers, late)
 
 
 def furnish(
@@ -304,10 +303,9 @@ def furnish(
     """
     kept: tuple[int, dict[str, Any]] | None = None
     for layers in root.layers:
-        assert root.scratch is not None, "layers lie somewhere"
-        upper = overlay.lay(layers, root.scratch, masks.get(layers.path, []))
-        if upper is not None:
-            kept = upper, layers.owners
+        overlay.lay(layers, masks.get(layers.path, []))
+        if layers.upper is not None:
+            kept = layers.upper, layers.owners
             with stage("disk_limited", "scratch"):
                 # Once what the overlay itself has made there is in the count.
                 _limit_files(config)
@@ -325,25 +323,23 @@ def furnish(
     return kept
 
 
-def _close_scratch(
-    place: str, config: dict[str, Any], layers: Sequence[overlay.Layers]
-) -> int | None:
+def _close_scratch(place: str, config: dict[str, Any], layers: Sequence[overlay.Layers]) -> None:
     """Take away the only path to the scratch as a whole, and with it to the layers.
 
-    Where nothing is to be laid, by an unmount. Else it is covered, for good: an overlay can only
-    be made of layers that are mounted (clone_private_mount() in the kernel), and an unmount at the
-    call would wait for all processors.
+    Where nothing is to be laid, by an unmount. Else it is covered, for good, so that a descriptor
+    of this process is the only way there: an overlay can only be made of layers that are mounted
+    (clone_private_mount() in the kernel), and an unmount at the call would wait for all processors.
     """
     with stage("disk_limited", "scratch"):
-        scratch = None
         if layers:
             scratch = os.open(place, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
             syscalls.bind(b"/run", os.fsencode(place))
+            for one in layers:
+                overlay.arrange(one, scratch)
         else:
             syscalls.umount_detach(place)
         if not any(one.keeps for one in layers):
             _limit_files(config)
-    return scratch
 
 
 def _write_script(written: bytes) -> None:

@@ -31,19 +31,26 @@ _SAFE = syscalls.MS_NOSUID | syscalls.MS_NODEV
 class Layers:
     """The layers of an overlay that is still to be laid: where they lie, where it belongs."""
 
-    def __init__(self, path: str, number: int, like: object, *, keeps: bool) -> None:
+    def __init__(
+        self, path: str, number: int, below: int, like: object, *, keeps: bool
+    ) -> None:
         self.path = path
         self.number = number
         # How the folder below looked when the layers were made to look like it.
         self.like = like
+        self.below = below
         # Whether there is an upper layer.
         self.keeps = keeps
         # What ids in the upper layer stand for, where the jail has ids of its own.
         self.owners: dict[str, Any] = {}
+        # From `arrange` on: where they lie, what the overlay covers, and its upper layer.
+        self.inside = ""
+        self.target = -1
+        self.upper: int | None = None
 
 
 def prepare(scratch: str, number: int, entry: dict[str, Any], below: int) -> Layers:
-    """Lay out the layers over the detached tree `below`, which is attached and so used up.
+    """Lay out the layers over the detached tree `below`, which is attached.
 
     `scratch` is the folder of the jail's sized tmpfs.
     """
@@ -64,41 +71,47 @@ def prepare(scratch: str, number: int, entry: dict[str, Any], below: int) -> Lay
                 os.mkdir(f"{scratch}/{name}")
             _check_attributes(f"{scratch}/u{number}")
             _like(below, f"{scratch}/u{number}")
-    os.close(below)
-    return Layers(entry["path"], number, like, keeps=entry["keeps"])
+    return Layers(entry["path"], number, below, like, keeps=entry["keeps"])
 
 
-def lay(layers: Layers, scratch: int, masks: list[str]) -> int | None:
-    """Mount the overlay where it belongs; a descriptor of its upper layer, if it has one.
+def arrange(layers: Layers, scratch: int) -> None:
+    """Open all that laying them takes, once the root stands.
 
-    `scratch` is open at what `prepare` was given. Without what is named in `masks`, by paths
-    relative to the overlay.
+    `scratch` is open at what `prepare` was given.
     """
-    inside, number = f"/proc/self/fd/{scratch}", layers.number
+    layers.inside = f"/proc/self/fd/{scratch}"
+    with stage("writes_transactional", "overlay"):
+        layers.target = syscalls.open_exactly(layers.path)
+        if layers.keeps:
+            flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+            layers.upper = os.open(f"{layers.inside}/u{layers.number}", flags)
+
+
+def lay(layers: Layers, masks: list[str]) -> None:
+    """Mount the overlay where it belongs, and let go of all but its upper layer.
+
+    Without what is named in `masks`, by paths relative to the overlay.
+    """
+    inside, number = layers.inside, layers.number
     place = f"{inside}/l{number}"
-    lower = syscalls.open_beneath(scratch, b"l%d/w" % number, os.O_PATH)
-    is_like = _look(lower) == layers.like
-    with stage("paths_masked", "overlay"):
-        if masks:
-            inodes = 8 + sum(path.count("/") + 1 for path in masks)
-            flags = syscalls.MS_REMOUNT | _SAFE
-            syscalls.mount(None, place, None, flags, f"nr_inodes={inodes}")
-        if masks or not is_like:
-            _mask(f"{place}/m", lower, masks)
+    is_like = _look(layers.below) == layers.like
+    if masks or not is_like:
+        with stage("paths_masked", "overlay"):
+            if masks:
+                inodes = 8 + sum(path.count("/") + 1 for path in masks)
+                flags = syscalls.MS_REMOUNT | _SAFE
+                syscalls.mount(None, place, None, flags, f"nr_inodes={inodes}")
+            _mask(f"{place}/m", layers.below, masks)
     data = f"lowerdir={place}/m:{place}/w,userxattr"
-    upper: int | None = None
     with stage("writes_transactional", "overlay"):
         if layers.keeps:
             path = f"{inside}/u{number}"
             data += f",upperdir={path},workdir={inside}/k{number}"
-            upper = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             if not is_like:
-                _like(lower, path)
-        target = syscalls.open_exactly(layers.path)
-        syscalls.mount("workspace", f"/proc/self/fd/{target}", "overlay", _SAFE, data)
-    os.close(target)
-    os.close(lower)
-    return upper
+                _like(layers.below, path)
+        syscalls.mount("workspace", f"/proc/self/fd/{layers.target}", "overlay", _SAFE, data)
+    os.close(layers.target)
+    os.close(layers.below)
 
 
 def _check_attributes(path: str) -> None:

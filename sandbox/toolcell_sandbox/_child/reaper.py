@@ -27,12 +27,12 @@ CLOCK_S = 1.0
 
 def wake_on_children() -> int:
     """A descriptor that can be read after a child has ended."""
-    read, write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
     # CPython's own handler would let a worker raise KeyboardInterrupt in here.
     _signal.signal(_signal.SIGINT, _signal.SIG_IGN)
-    _signal.signal(_signal.SIGCHLD, lambda *_: None)
-    _signal.set_wakeup_fd(write, warn_on_full_buffer=False)
-    return read
+    _signal.signal(_signal.SIGCHLD, _signal.SIG_DFL)
+    # Blocked it stays pending, whatever would be done about it (signal(7)).
+    _signal.pthread_sigmask(_signal.SIG_BLOCK, (_signal.SIGCHLD,))
+    return syscalls.signal_descriptor(_signal.SIGCHLD)
 
 
 def wait_for(link: _socket.socket, event: str) -> bool:
@@ -194,11 +194,17 @@ class Reaper:
         """
         if os.getpid() != 1:
             return
-        with contextlib.suppress(OSError):
+        flags = os.WNOHANG
+        try:
             while True:
+                pid, _, used = os.wait4(-1, flags)
+                if pid:
+                    self._count(used)
+                # Not at first: mostly nobody is left.
+                flags = 0
                 os.kill(-1, signal.SIGKILL)
-                _, _, used = os.wait4(-1, 0)
-                self._count(used)
+        except OSError:
+            return  # Nobody is left to be killed, or to be waited for.
 
     def _take_listener(self) -> None:
         """The worker's filter hands its calls over here; without one, the socket just ends."""

@@ -342,6 +342,15 @@ def prctl(option: int, argument: int = 0, second: int = 0) -> int:
     return _check(result, f"prctl {option}") if result < 0 else result
 
 
+def signal_descriptor(signal_number: int) -> int:
+    """A descriptor that can be read while a signal is pending that this thread blocks (signalfd(2)).
+
+    Close-on-exec, and does not block.
+    """
+    mask = struct.pack("=Q", 1 << (signal_number - 1)) + bytes(120)
+    return _check(int(libc.signalfd(-1, mask, os.O_CLOEXEC | os.O_NONBLOCK)), "signalfd")
+
+
 def reset_signal(signal_number: int) -> None:
     """SIG_DFL by rt_sigaction(2) itself: the C library refuses the two that it keeps for itself."""
     default = bytes(32)
