@@ -112,14 +112,16 @@ async def _called(
     preload = _zygotes.NOTHING if pool is None else pool.preload
     waiting = None if pool is None else pool.take(plan, call.spec)
     if waiting is not None:
-        call.jail, call.was_waiting = waiting, True
+        call.jail, call.was_waiting, call.may_be_given_again = waiting, waiting.is_ready, True
         try:
-            return await _in_jail(call, stdin, keep, meanwhile, spool)
+            return await _in_jail(call, stdin, keep, meanwhile, spool, pool)
         except _NothingRan:
             # It was gone before it had its call: so this one has it for the first time.
-            call.was_waiting, call.seen = False, None
+            call.was_waiting, call.may_be_given_again, call.seen = False, False, None
     try:
-        call.jail = await make(plan, call.spec, preload)
+        call.jail = await (
+            make(plan, call.spec, preload) if pool is None else pool.make(plan, call.spec)
+        )
     except cgroup.NotMade as error:
         offers.forget()
         return call.refused(_not_made(error))
@@ -130,7 +132,7 @@ async def _called(
         return call.refused(facts)
     except OSError as error:
         return call.outcome(call.evidence(broke=f"the zygote could not be used: {error}"))
-    return await _in_jail(call, stdin, keep, meanwhile, spool)
+    return await _in_jail(call, stdin, keep, meanwhile, spool, pool)
 
 
 class _NothingRan(Exception):
@@ -143,8 +145,9 @@ async def _in_jail(
     keep: Callable[[Upper], None] | None,
     meanwhile: Meanwhile,
     spool: str | None,
+    pool: Pool | None,
 ) -> JailOutcome:
-    """The call in its jail, which is seen out.
+    """The call in its jail, which is then another call's, or is seen out.
 
     Raises:
         _NothingRan: it waited, and was gone before its worker was let go.
@@ -167,7 +170,11 @@ async def _in_jail(
         if seen.stdin_overflowed:
             raise StdinTooLarge(call.spec.limits.stdin_bytes)
         # What has been read of an iterable cannot be read again.
-        if call.was_waiting and call.ran_nothing() and (stdin is None or isinstance(stdin, bytes)):
+        if (
+            call.may_be_given_again
+            and call.ran_nothing()
+            and (stdin is None or isinstance(stdin, bytes))
+        ):
             keep = None
             raise _NothingRan
         frame = await call.frame()
@@ -181,11 +188,17 @@ async def _in_jail(
             if upper is not None:
                 (keep or Upper.close)(upper)
         finally:
-            call.jail.see_out()
+            ended_by_itself = call.seen is not None and call.seen.own_kill is None
+            if pool is None or not (ended_by_itself and pool.keep(call.jail, call.spec)):
+                call.jail.see_out()
 
 
-async def make(plan: Plan, spec: JailSpec, preload: _zygotes.Preload) -> Jail:
+async def make(
+    plan: Plan, spec: JailSpec, preload: _zygotes.Preload, *, renews: bool = False
+) -> Jail:
     """A jail that has begun to be, by a second zygote where the first one is gone.
+
+    `renews`: its init may make others after it, see `Jail.renew`.
 
     Raises:
         NotMade, Contained, NoIds, OSError: as `Jail.ask`; nothing is left of it, or what
@@ -198,7 +211,7 @@ async def make(plan: Plan, spec: JailSpec, preload: _zygotes.Preload) -> Jail:
         jail = Jail(plan)
         try:
             with trio.fail_after(START_S):
-                await jail.ask(zygote, spec)
+                await jail.ask(zygote, spec, renews=renews)
                 await jail.started()
                 if jail.group.needs_adoption and jail.pidfd is not None:
                     # Before it starts anything: what it does is to be counted and bounded.
@@ -232,6 +245,7 @@ class _Call:
         self._asked_s = time.monotonic()
         self._spooled: Spooled | Unspooled | None = None
         self.was_waiting = False
+        self.may_be_given_again = False
         self.seen: Supervision | None = None
 
     def refused(self, facts: Mapping[str, Any]) -> JailOutcome:
@@ -298,7 +312,10 @@ class _Call:
         so what it has not said by now it never will. That its init was lost it may say as a defect.
         """
         assert self.seen is not None
-        told = {"confined", "failed", "no_folder"}
+        told = {"confined", "no_folder"}
+        if self.was_waiting or not self.jail.served:
+            # Of an init that was to make another jail, and failed: a new one says it as well.
+            told.add("failed")
         return self.seen.own_kill is None and not self.jail.reports.keys() & told
 
     def _wall_s(self) -> float:

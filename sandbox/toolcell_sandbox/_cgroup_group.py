@@ -62,6 +62,8 @@ class Group:
         self._files = files
         self._seen: dict[str, int] = {}
         self._is_settled = False
+        # What was counted before the call that it is for now.
+        self._before: dict[str, int] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -115,6 +117,33 @@ class Group:
         self.peak_memory_bytes()
         self.processes_refused()
         self._is_settled = True
+
+    def renew(self) -> bool:
+        """Count anew from here on, for another call by the same init; False where it cannot be.
+
+        Nobody but the init is in it. What an earlier call still has of its memory, such as files
+        of its own that somebody looks at, would be taken from the next: no more of that than an
+        init's own share. A peak can be set back on v1 only (cgroup-v1/memory.rst,
+        max_usage_in_bytes): v2 has that per descriptor, from Linux 6.12 on.
+        """
+        memory = self._with("memory")
+        if memory is not None:
+            if memory.version != 1:
+                return False
+            used = number(self._files.read(f"{memory.folder}/memory.usage_in_bytes"))
+            if used is None or used > INIT_MEMORY_BYTES:
+                return False
+            try:
+                self._files.write(f"{memory.folder}/memory.max_usage_in_bytes", "0")
+            except OSError:
+                return False
+        self._is_settled = False
+        self.cpu_s()
+        for key, value in self._seen.items():
+            if key != "peak":
+                self._before[key] = self._before.get(key, 0) + value
+        self._seen.clear()
+        return True
 
     def oom_kills(self) -> int:
         """How many processes the kernel has ended for memory: the group's limit, or the host's.
@@ -269,6 +298,7 @@ class Group:
 
     def _most(self, name: str, value: int | None) -> int | None:
         if value is not None:
+            value -= self._before.get(name, 0)
             self._seen[name] = max(self._seen.get(name, 0), value)
         return self._seen.get(name)
 

@@ -20,7 +20,7 @@ import math
 import os
 import select
 import time
-from collections.abc import AsyncIterable, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Mapping
 from typing import Any, Literal
 
 import trio
@@ -464,6 +464,9 @@ class Supervision:
             pass
         finally:
             self._streams.close_end("stdin")
+            if isinstance(stdin, AsyncGenerator):
+                # Nobody will ask it for more: what it holds is let go of now.
+                await stdin.aclose()
 
 
 def _chunk(fd: int) -> bytes | None:

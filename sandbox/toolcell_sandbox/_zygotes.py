@@ -99,6 +99,8 @@ class Zygote:
         self._lock = threading.Lock()
         self._plans: dict[str, None] = {}
         self.made = 0
+        self.is_let_go = False
+        """Whether there is to be nothing new of it."""
         told = {
             "way": way,
             "ranged": ranged,
@@ -158,6 +160,7 @@ class Zygote:
 
     def let_go(self) -> None:
         """Take no more of it: it ends when its last jail has."""
+        self.is_let_go = True
         shut(self._control)
         self._control.close()
 

@@ -36,6 +36,8 @@ REAP_S = 10.0
 """How long a killed tree may take to be gone before that is a defect."""
 GROUP_S = 0.002
 """How often a killed process group is looked at."""
+CALLS_MAX = 100
+"""How many calls one init makes jails for."""
 END_S = 2.0
 """How long an init may take to end by itself, when nothing is left for it to do."""
 
@@ -65,6 +67,11 @@ class Jail:
         self.held = ExitStack()
         self.zygote: _zygotes.Zygote | None = None
         """Who was asked for it; before that there is nothing to be waited for."""
+        self.looks: object = None
+        """How the host looked just before it was made, where somebody has asked."""
+        self.served = 0
+        """How many calls its init has had before this one."""
+        self._renews = False
         self._theirs: list[socket.socket] = []
         self._streams: Streams | None = None
         self._has_lost = False
@@ -89,8 +96,10 @@ class Jail:
         _zygotes.shut(link)
         link.close()
 
-    async def ask(self, zygote: _zygotes.Zygote, spec: JailSpec) -> None:
+    async def ask(self, zygote: _zygotes.Zygote, spec: JailSpec, *, renews: bool = False) -> None:
         """Have it made. Cancelled, or when it fails, `see_out` is still to be called.
+
+        `renews`: its init may make others after it, where that can be.
 
         Raises:
             ZygoteGone: the zygote has ended.
@@ -114,6 +123,15 @@ class Jail:
         else:
             self.place = contained.Place(self.plan, spec, self.held)
             own |= self.place.own
+        # Only an init that has another uid than its worker outlasts it for sure; and what is in a
+        # network with a link may have left something there.
+        self._renews = (
+            renews
+            and self.base is not None
+            and self.plan.told["network"] == "none"
+            and "network_namespace" in self.agreed.layers
+        )
+        own["renews"] = self._renews
         await zygote.make(self.plan, own, [link.fileno() for link in self._theirs])
         self.zygote = zygote
         self._let_theirs_go()
@@ -124,6 +142,38 @@ class Jail:
     def _let_theirs_go(self) -> None:
         while self._theirs:
             self._theirs.pop().close()
+
+    def renew(self, spec: JailSpec) -> bool:
+        """Have its init make another jail in its place, for the next call; whether it will.
+
+        For one whose call had `spec`, and is over. Nothing that a worker could have changed is in
+        the next one (`_child/init.py`), and only what ended by itself, with nothing left and
+        nothing refused, is followed by another. Of names that were masked the init has heard, and
+        the next worker is forked from it: so not after those.
+        """
+        ended = self.reports.get("ended", {})
+        is_well = ended.get("calm") and ended.get("status") == 0 and "confined" in self.reports
+        told = self.reports.keys() & {"blocked", "segments", "unheard", "failed", "worker_broke"}
+        if not (self._renews and is_well) or told or self._has_lost or any(spec.masks.values()):
+            return False
+        if self.served + 1 >= CALLS_MAX or self.is_silent or self._has_ended():
+            return False
+        if self.zygote is None or self.zygote.is_let_go:
+            return False
+        if not self.group.renew():
+            return False
+        self._close_link(self.work)
+        try:
+            self.work = self._link()
+            links.send(self.init, links.pack({"event": "again"}), [self._theirs[0].fileno()])
+            self._streams = Streams(self.base)
+        except OSError:
+            return False
+        finally:
+            self._let_theirs_go()
+        self.reports.clear()
+        self.served += 1
+        return True
 
     async def started(self) -> None:
         """Until it is known who its init is, or that it has none; more may have been said by then.
@@ -498,10 +548,16 @@ def begin(jail: Jail, handler: Handler, spec: JailSpec, streams: Streams) -> Non
     Raises:
         NotBegun: this process has no descriptors, or no memory, left to do it with.
     """
-    work, call = order_of(handler, spec)
+    work, call, script = order_of(handler, spec)
     if jail.place is not None:
-        jail.place.adjust(work, spec, has_script=call["script"] is not None)
+        jail.place.adjust(work, spec, has_script=script is not None)
+    written: list[int] = []
     try:
+        if script is not None:
+            # As a file, so that the init never has it in its memory.
+            written.append(os.memfd_create("script"))
+            with os.fdopen(os.dup(written[0]), "wb") as file:
+                file.write(os.fsencode(script))
         files = dict(streams.theirs)
         # The two halves of an order have a name in common, so that no two orders are ever mixed.
         order = os.urandom(8).hex()
@@ -510,11 +566,13 @@ def begin(jail: Jail, handler: Handler, spec: JailSpec, streams: Streams) -> Non
             # First, since the worker has to wait for it: but it goes on only with its own half.
             marker = stamps.fine() if jail.plan.keeps else None
             call = {**call, "order": order, "begun_ns": time.time_ns(), "marker": marker}
-            links.send(jail.init, links.pack(call))
+            links.send(jail.init, links.pack(call), written)
             links.send(jail.work, text, list(files.values()))
     except OSError as error:
         raise NotBegun(f"{type(error).__name__}: {error}") from error
     finally:
+        for fd in written:
+            os.close(fd)
         streams.let_theirs_go()
 
 

@@ -135,8 +135,8 @@ def _made(spec: JailSpec, agreed: Promise) -> Plan:
     )
 
 
-def order_of(handler: Handler, spec: JailSpec) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What is only known at the call: for the worker, and for the init."""
+def order_of(handler: Handler, spec: JailSpec) -> tuple[dict[str, Any], dict[str, Any], str | None]:
+    """What is only known at the call: for the worker, for the init, and the text of a script."""
     script: str | None = None
     told: dict[str, Any]
     if isinstance(handler, CommandHandler):
@@ -164,7 +164,7 @@ def order_of(handler: Handler, spec: JailSpec) -> tuple[dict[str, Any], dict[str
         "wall_s": spec.limits.wall_s,
     }
     masks = {path: list(masked) for path, masked in spec.masks.items()}
-    return work, {"event": "call", "masks": masks, "script": script}
+    return work, {"event": "call", "masks": masks}, script
 
 
 def _refuse_covered(spec: JailSpec, mounts: list[Mount]) -> None:

@@ -1,11 +1,14 @@
 """Jails that wait for their calls: made ahead by the same code that makes one for a call.
 
        take ──► a jail that has given up all that it must not have; it runs one call, and ends
+       keep ──► have the init of one that ended well make the next one
        idle ──► make another one in its place
 
 A jail is never used twice, and never for a call that it was not made for: it waits below the key
 of its plan (`plan.py`). What it sees of the host is compared once more when it is taken, since it
 was opened earlier: a folder that is another by now, or has something mounted in it, is not shown.
+The init of one whose call ended well makes the next, where its worker has another uid: with root
+to give those ids, that costs a third (`_child/init.py` says what the two share).
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ import logging
 import math
 import os
 from collections import OrderedDict, deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Self
 
 import trio
@@ -36,6 +39,8 @@ BUSY_S = 0.25
 """After so long they are made beside calls."""
 AGAIN_S = 1.0
 """How long a spec whose jails cannot be made is left alone."""
+KEPT_S = 1.0
+"""How long no call may have run before jails beyond those that are to wait are ended."""
 WAITING_BYTES = 6 << 20
 """What a waiting jail is taken to need: the private pages of its two processes (PSS)."""
 
@@ -132,7 +137,7 @@ class Pool:
                 async with trio.open_nursery() as nursery:
                     for shelf in shelves:
                         while shelf.jails:
-                            nursery.start_soon(shelf.jails.popleft()[0].end)
+                            nursery.start_soon(shelf.jails.popleft().end)
             self._ended.set()
 
     async def _check_preload(self) -> None:
@@ -160,11 +165,39 @@ class Pool:
         self._nap.deadline = min(self._nap.deadline, trio.current_time() + BUSY_S)
         looks = shelf.sight.look() if shelf.jails else None
         while shelf.jails:
-            jail, looked = shelf.jails.popleft()
-            if jail.is_ready and not jail.is_over() and looked == looks:
+            jail = shelf.first()
+            if not jail.is_over() and jail.looks == looks:
                 return jail
             self._nursery.start_soon(jail.end)
         return None
+
+    async def make(self, plan: Plan, spec: JailSpec) -> Jail:
+        """One for a call that found none waiting. Raises as `_call.make`."""
+        if self._nursery is None or not self._may_have(plan):
+            return await _made(plan, spec, self.preload)
+        sight = self._shelf(plan, spec).sight
+        looks = sight.look()
+        jail = await _made(plan, spec, self.preload, renews=True)
+        # All that it sees of the host was opened meanwhile: see `_make`.
+        jail.looks = looks if sight.look() == looks else None
+        return jail
+
+    def keep(self, jail: Jail, spec: JailSpec) -> bool:
+        """Have the init of a jail whose call is over make the next one; whether it will.
+
+        While many calls run, as many of them as well; those beyond `waiting` end when there were
+        none for a while.
+        """
+        shelf = self._shelves.get(id(jail.plan))
+        if shelf is None or self._nursery is None or not self._may_have(jail.plan):
+            return False
+        is_room = shelf.count < self._count + self._running and not self._is_full()
+        if jail.looks is None or not is_room:
+            return False
+        if not jail.renew(spec):
+            return False
+        shelf.jails.append(jail)
+        return True
 
     def begun(self) -> None:
         """A call is made; `done` follows."""
@@ -194,11 +227,32 @@ class Pool:
         wanted = self._count if count is None else min(count, self._count)
         while len(shelf.jails) < wanted and await self._add(shelf):
             pass
+        async with self._making:
+            for _ in range(len(shelf.jails)):
+                # One that is on its way comes back to its place only when it waits.
+                if shelf.jails:
+                    await self._arrive(shelf, shelf.jails.popleft())
         return len(shelf.jails)
+
+    async def _arrive(
+        self, shelf: _Shelf, jail: Jail, may_wait: Callable[[], bool] = lambda: True
+    ) -> bool:
+        """Have a jail wait in its place, once it does; whether it does."""
+        is_ready = False
+        shelf.arriving += 1
+        try:
+            is_ready = await jail.ready() and shelf in self._shelves.values() and may_wait()
+            if is_ready:
+                shelf.jails.append(jail)
+        finally:
+            shelf.arriving -= 1
+            if not is_ready:
+                await jail.end()
+        return is_ready
 
     def waiting_pids(self) -> list[int]:
         """The inits of the jails that wait."""
-        jails = (jail for shelf in self._shelves.values() for jail, _ in shelf.jails)
+        jails = (jail for shelf in self._shelves.values() for jail in shelf.jails)
         return [jail.pid for jail in jails if jail.pid is not None]
 
     def _may_have(self, plan: Plan) -> bool:
@@ -224,19 +278,31 @@ class Pool:
 
     def _drop(self, shelf: _Shelf) -> None:
         while shelf.jails and self._nursery is not None:
-            self._nursery.start_soon(shelf.jails.popleft()[0].end)
+            self._nursery.start_soon(shelf.jails.popleft().end)
 
     # -- making ---------------------------------------------------------------------------
 
     async def _keep_filled(self) -> None:
-        """Make what lacks, one jail at a time, while no call runs."""
+        """Make what lacks, one jail at a time, while no call runs; end what is too much."""
         while True:
-            with trio.CancelScope() as self._nap:
+            until_s = trio.current_time() + KEPT_S if self._surplus() else math.inf
+            with trio.CancelScope(deadline=until_s) as self._nap:
                 await self._wanted.wait()
+            if trio.current_time() >= until_s and not self._running:
+                self._end_surplus()
             self._wanted = trio.Event()
             while (shelf := self._lacking()) is not None:
                 await self._quiet()
                 await self._add(shelf)
+
+    def _surplus(self) -> int:
+        """How many jails there are beyond those that are to wait."""
+        return sum(max(0, len(one.jails) - self._count) for one in self._shelves.values())
+
+    def _end_surplus(self) -> None:
+        for shelf in self._shelves.values():
+            while len(shelf.jails) > self._count and self._nursery is not None:
+                self._nursery.start_soon(shelf.jails.popleft().end)
 
     async def _quiet(self) -> None:
         """Until no call has run for a moment, or this has waited long enough."""
@@ -254,17 +320,17 @@ class Pool:
             return None
         now_s = trio.current_time()
         for shelf in reversed(self._shelves.values()):
-            if len(shelf.jails) < self._count and now_s >= shelf.not_before_s:
+            if shelf.count < self._count and now_s >= shelf.not_before_s:
                 return shelf
         return None
 
     def _is_full(self) -> bool:
-        return sum(len(shelf.jails) for shelf in self._shelves.values()) >= self._jails_max
+        return sum(shelf.count for shelf in self._shelves.values()) >= self._jails_max
 
     async def _add(self, shelf: _Shelf) -> bool:
         """One jail more, unless there are enough by now; False where it cannot be had now."""
         async with self._making:
-            if len(shelf.jails) >= self._count:
+            if shelf.count >= self._count:
                 return True
             if self._nursery is None or self._is_full():
                 return False
@@ -273,27 +339,17 @@ class Pool:
     async def _make(self, shelf: _Shelf) -> bool:
         looks = shelf.sight.look()
         try:
-            jail = await _made(shelf.plan, shelf.spec, self.preload)
+            jail = await _made(shelf.plan, shelf.spec, self.preload, renews=True)
         except (cgroup.NotMade, Contained, host.NoIds, OSError):
             # A call finds out by itself, and says so.
             shelf.not_before_s = trio.current_time() + AGAIN_S
             return False
-        is_ready = False
-        try:
-            is_ready = (
-                await jail.ready()
-                and shelf in self._shelves.values()
-                # What came while it was made, and goes before its call, is in it all the same.
-                and shelf.sight.look() == looks
-            )
-            if is_ready:
-                shelf.jails.append((jail, looks))
-            else:
-                shelf.not_before_s = trio.current_time() + AGAIN_S
-        finally:
-            if not is_ready:
-                await jail.end()
-        return is_ready
+        jail.looks = looks
+        # What came while it was made, and goes before its call, is in it all the same.
+        is_there = await self._arrive(shelf, jail, lambda: shelf.sight.look() == looks)
+        if not is_there:
+            shelf.not_before_s = trio.current_time() + AGAIN_S
+        return is_there
 
 
 def _who() -> tuple[int, int]:
@@ -308,12 +364,29 @@ class _Shelf:
         self.plan = plan
         self.spec = spec
         self.sight = Sight(plan, mounts)
-        # Each with how the host looked when it was about to be made.
-        self.jails: deque[tuple[Jail, object]] = deque()
+        self.jails: deque[Jail] = deque()
+        self.arriving = 0
+        """How many have been taken out until they wait."""
         self.not_before_s = -math.inf
 
+    @property
+    def count(self) -> int:
+        """How many wait, or will."""
+        return len(self.jails) + self.arriving
 
-async def _made(plan: Plan, spec: JailSpec, preload: _zygotes.Preload) -> Jail:
+    def first(self) -> Jail:
+        """Take one out: one that waits, before one that is on its way."""
+        for place, jail in enumerate(self.jails):
+            jail.hear(jail.work)
+            if jail.is_ready:
+                del self.jails[place]
+                return jail
+        return self.jails.popleft()
+
+
+async def _made(
+    plan: Plan, spec: JailSpec, preload: _zygotes.Preload, *, renews: bool = False
+) -> Jail:
     from ._call import make
 
-    return await make(plan, spec, preload)
+    return await make(plan, spec, preload, renews=renews)

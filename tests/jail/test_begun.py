@@ -8,7 +8,7 @@ import resource
 import select
 import signal
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -332,3 +332,20 @@ async def test_a_worker_refuses_a_call_that_its_init_was_not_told_of(
     assert not (jail.workspace / "runs").exists()
     # The control.
     assert (await run_in_jail(RUNS, spec)).failure is None
+
+
+async def test_what_standard_input_comes_from_is_let_go_of_with_the_call(jail: Jail):
+    """A file or a connection would stay open until somebody collects garbage."""
+    left: list[str] = []
+
+    async def lines() -> AsyncIterator[bytes]:
+        try:
+            while True:
+                yield b"line\n"
+        finally:
+            left.append("gone")
+
+    reads = CommandHandler(argv=("/bin/sh", "-c", "read line"))
+    outcome = await run_in_jail(reads, jail.spec(), stdin=lines())
+    assert outcome.failure is None, outcome.failure
+    assert left == ["gone"]

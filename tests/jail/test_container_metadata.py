@@ -392,7 +392,11 @@ async def test_the_init_grows_by_nothing_that_it_is_asked(place):
 def victim() -> Iterator[subprocess.Popen[bytes]]:
     """A process of this uid that has nothing to do with any jail."""
     with subprocess.Popen(
-        ["sh", "-c", "echo; read line"],  # Once it has answered it is what it stays: no exec follows.
+        [
+            "sh",
+            "-c",
+            "echo; read line",
+        ],  # Once it has answered it is what it stays: no exec follows.
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         start_new_session=True,

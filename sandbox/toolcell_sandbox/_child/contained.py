@@ -18,7 +18,7 @@ import errno
 import os
 import signal
 
-from . import cgroups, landlock, metadata, mounts, reaper, remove, seccomp, syscalls, worker
+from . import cgroups, landlock, links, metadata, mounts, reaper, remove, seccomp, syscalls, worker
 from .report import Report, StageFailed, stage
 from .state import State
 
@@ -128,6 +128,7 @@ def _jail(config: dict[str, Any], init: Report, work: Report) -> None:
     state = State()
     wakeup = reaper.wake_on_children()
     ours, theirs = _socket.socketpair(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
+    theirs = links.above(theirs)
     ready, go = os.pipe2(os.O_CLOEXEC)
     entry = cgroups.Entry(config["cgroups"])
     with stage("tree_killed", "fork"):
@@ -178,11 +179,11 @@ class _Group(reaper.Reaper):
 
     _is_over = False
 
-    def begin(self, call: dict[str, Any]) -> None:
-        if call["script"] is not None:
+    def begin(self, call: dict[str, Any], files: list[int]) -> None:
+        if files:
             with stage("fs_confined", "script"), open(self._config["script"], "wb") as file:
-                file.write(os.fsencode(call["script"]))
-        super().begin(call)
+                mounts.copy(files[0], file.fileno())
+        super().begin(call, files)
 
     def answer(self, blocked: seccomp.Blocked) -> bool:
         assert self.listener is not None

@@ -11,12 +11,13 @@ import _socket
 import os
 import signal
 
-from . import cgroups, ids, links, mounts, reaper, stamps, syscalls, worker
+from . import cgroups, ids, links, mounts, reaper, rlimits, stamps, syscalls, worker
 from .report import Report, StageFailed, stage
 from .state import State
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from typing import Any, NoReturn
 
 
@@ -40,29 +41,9 @@ def main(
             os._exit(0)
         with stage("fs_confined", "namespaces"):
             syscalls.unshare(syscalls.CLONE_NEWCGROUP)
-        state = State()
         wakeup = reaper.wake_on_children()
-        ours, theirs = _socket.socketpair(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
-        # Before the root is built: the two then work side by side, and what this process touches
-        # from here on is its own, at the call as well. A new root becomes the worker's too, which
-        # is in the same mount namespace (pivot_root(2)).
-        with stage("tree_killed", "fork"):
-            pid = os.fork()
-        if pid == 0:
-            ours.close()
-            init.link.close()
-            for tree in trees or ():
-                os.close(tree.fd)
-            worker.main(config, work, state, theirs, ranged=ranged)
-        theirs.close()
-        opened = mounts.open_trees(config, None) if trees is None else trees
-        root = mounts.build(config, opened)
-        jail = _Jail(pid, config, init, state, ours, wakeup, root, work)
-        jail.say(worker.ROOT)
-        _own_names(config)
-        if not links.is_told(init.link):
-            jail.rehearse()
-        _serve(jail, ranged=ranged)
+        jail = _Jails(config, init, wakeup, ranged=ranged)
+        (jail.serve_all if config["renews"] else jail.serve_one)(trees, work)
     except StageFailed as error:
         init.send("failed", **error.facts)
     except BaseException as error:
@@ -71,16 +52,114 @@ def main(
         os._exit(0)
 
 
-def _serve(jail: _Jail, *, ranged: bool) -> None:
-    try:
-        jail.run()
-        jail.linger()
-    except StageFailed:
-        raise
-    except Exception as error:
-        # A worker of the same uid can lower our limits; one with its own cannot.
-        event = "init_broke" if ranged else "init_lost"
-        jail.report.send(event, cause=f"{type(error).__name__}: {error}"[:500])
+class _Jails:
+    """What one init makes: one jail, or one after the other."""
+
+    def __init__(self, config: dict[str, Any], init: Report, wakeup: int, *, ranged: bool) -> None:
+        self._config = config
+        self._init = init
+        self._wakeup = wakeup
+        self._ranged = ranged
+
+    def serve_one(self, trees: list[mounts.Tree] | None, work: Report) -> None:
+        """One call.
+
+        Its worker is forked before the root is built: the two then work side by side, and what
+        this process touches from here on is its own, at the call as well. A new root becomes the
+        worker's too, which is in the same mount namespace (pivot_root(2)).
+        """
+        worker = self._fork(work, [tree.fd for tree in trees or ()])
+        opened = mounts.open_trees(self._config, None) if trees is None else trees
+        root = mounts.build(self._config, opened, renews=False)
+        laid = mounts.prepare(self._config, root)
+        _own_names(self._config)
+        self._run(worker, laid, work)
+
+    def serve_all(self, trees: list[mounts.Tree] | None, work: Report) -> None:
+        """One call after the other, of one plan.
+
+        None of them finds anything of an earlier one: each has a worker, a copy of the root in a
+        mount namespace, an IPC namespace and file systems of its own, and is begun only once
+        wait4(2) has said that nobody is left of the one before, nobody of whom had to be killed.
+        What they share is what no worker can change: ids, host name, a network without a link, and
+        this process's memory, which hears of a call when it began and how it ended, no more.
+        """
+        assert trees is not None, "an init with the worker's uid would be the worker's to stop"
+        root = mounts.build(self._config, trees, renews=True)
+        _own_names(self._config)
+        with stage("no_new_privileges", "ids"):
+            # Each worker has what this process is bounded by, and as much address space.
+            syscalls.drop_bounding_set(may_be_refused=False)
+            self._config["is_bounded"] = True
+        self._config["limits"]["mapped_bytes"] = rlimits.mapped_bytes()
+        bare = os.open("/proc/self/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
+        own = syscalls.CLONE_NEWNS
+        if "ipc_namespace" in self._config["layers"]:
+            own |= syscalls.CLONE_NEWIPC
+        following: Report | None = work
+        while following is not None:
+            with stage("fs_confined", "namespaces"):
+                syscalls.unshare(own)
+            laid = mounts.prepare(self._config, root)
+            is_calm = self._run(self._fork(following, ()), laid, following)
+            if not is_calm:
+                return
+            with stage("fs_confined", "namespaces"):
+                syscalls.enter_mounts(bare)
+            mounts.forget_numbers(root)
+            following = self._await_next()
+
+    def _fork(self, work: Report, others: Sequence[int]) -> _Worker:
+        state = State()
+        ours, theirs = _socket.socketpair(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
+        theirs = links.above(theirs)
+        with stage("tree_killed", "fork"):
+            pid = os.fork()
+        if pid == 0:
+            ours.close()
+            self._init.link.close()
+            for fd in others:
+                os.close(fd)
+            worker.main(self._config, work, state, theirs, ranged=self._ranged)
+        theirs.close()
+        return _Worker(pid, state, ours)
+
+    def _run(self, leader: _Worker, laid: mounts.Laid, work: Report) -> bool:
+        """The call in its jail; whether another one may follow it."""
+        jail = _Jail(leader, self._config, self._init, self._wakeup, laid, work)
+        jail.say(worker.ROOT)
+        if not links.is_told(self._init.link, links.SOON_MS):
+            jail.rehearse()
+        try:
+            jail.run()
+            if not (jail.is_calm and self._config["renews"]):
+                jail.linger()
+                return False
+        except StageFailed:
+            raise
+        except Exception as error:
+            # A worker of the same uid can lower our limits; one with its own cannot.
+            event = "init_broke" if self._ranged else "init_lost"
+            jail.report.send(event, cause=f"{type(error).__name__}: {error}"[:500])
+            return False
+        jail.close()
+        return True
+
+    def _await_next(self) -> Report | None:
+        """The link of the next call's worker; None where there is none to be."""
+        message, files = links.receive(self._init.link)
+        if message is None or message["event"] != "again":
+            return None
+        return Report(links.above(links.of(files[0])))
+
+
+class _Worker:
+    """A worker that was forked, and what its init has of it."""
+
+    def __init__(self, pid: int, state: State, link: _socket.socket) -> None:
+        self.pid = pid
+        self.state = state
+        self.link = link
 
 
 class _Jail(reaper.Reaper):
@@ -88,17 +167,15 @@ class _Jail(reaper.Reaper):
 
     def __init__(
         self,
-        leader: int,
+        leader: _Worker,
         config: dict[str, Any],
         report: Report,
-        state: State,
-        leader_link: _socket.socket,
         wakeup: int,
-        root: mounts.Root,
+        laid: mounts.Laid,
         work: Report,
     ) -> None:
-        super().__init__(leader, config, report, state, leader_link, wakeup)
-        self._root = root
+        super().__init__(leader.pid, config, report, leader.state, leader.link, wakeup)
+        self._laid = laid
         self._work = work
 
     def linger(self) -> None:
@@ -108,12 +185,12 @@ class _Jail(reaper.Reaper):
         """
         reaper.wait_for(self.report.link, "go")
 
-    def begin(self, call: dict[str, Any]) -> None:
-        keeps = any(layers.keeps for layers in self._root.layers)
-        if keeps and call["marker"] is None:
+    def begin(self, call: dict[str, Any], files: list[int]) -> None:
+        if self._laid.keeps and call["marker"] is None:
             call["marker"] = stamps.ticked(call["begun_ns"])
-        kept = mounts.furnish(self._config, self._root, call["masks"], call["script"])
-        super().begin(call)
+        script = files[0] if files else None
+        kept = mounts.furnish(self._config, self._laid, call["masks"], script)
+        super().begin(call, files)
         if kept is not None:
             # Said where the supervisor looks when it has something else to do, which need not wake
             # for that. Its file system lives as long as a descriptor of it, also after this

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import _socket
 import errno
+import fcntl
 import json
 import os
+import select
 import struct
 
 TYPE_CHECKING = False
@@ -18,7 +20,11 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any
 
-INLINE_BYTES = 32 << 10
+HIGH = 16
+"""The first number that is out of the way of a handler's."""
+INLINE_BYTES = 8 << 10
+SOON_MS = 2
+"""Where many calls are made, the next one comes sooner."""
 FILES_MAX = 16
 _CONTROL_BYTES = _socket.CMSG_SPACE(4 * FILES_MAX)
 _BY_FILE = b"\0"
@@ -30,6 +36,13 @@ _message = json.JSONDecoder().raw_decode
 def of(fd: int) -> _socket.socket:
     """The link that an open file is."""
     return _socket.socket(_socket.AF_UNIX, _socket.SOCK_SEQPACKET, 0, fd)
+
+
+def above(link: _socket.socket) -> _socket.socket:
+    """A link out of the way of all that a handler is given, which takes another one's place."""
+    found = of(fcntl.fcntl(link.fileno(), fcntl.F_DUPFD_CLOEXEC, HIGH))
+    link.close()
+    return found
 
 
 def pack(message: dict[str, Any]) -> bytes:
@@ -65,13 +78,11 @@ def _send(link: _socket.socket, text: bytes, files: Sequence[int], flags: int) -
     link.sendmsg([text], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, rights)], flags)
 
 
-def is_told(link: _socket.socket) -> bool:
-    """Whether there is something to be received."""
-    try:
-        link.recv(1, _socket.MSG_PEEK | _socket.MSG_DONTWAIT)
-    except BlockingIOError:
-        return False
-    return True
+def is_told(link: _socket.socket, within_ms: int) -> bool:
+    """Whether there is something to be received, or comes soon."""
+    poller = select.poll()
+    poller.register(link.fileno(), select.POLLIN)
+    return bool(poller.poll(within_ms))
 
 
 class Truncated(OSError):

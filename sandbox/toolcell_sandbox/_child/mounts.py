@@ -4,12 +4,14 @@ Host trees are opened by descriptor, with no symlink on the way: a path that was
 the executor started and has since become a link is refused, not followed. A root supervisor's
 trees are opened by the zygote (only host root may id-map them); anybody else's by the init.
 
-Built in two steps. `build` makes all that can be made before a call is known; `furnish`, at the
-call, lays the overlays, which take in what their folders hold at that moment.
+Built in three steps. `build` makes what several calls, one after the other, may see a copy of;
+`prepare` all else that can be made before a call is known, none of which another call ever sees;
+`furnish`, at the call, lays the overlays, which take in what their folders hold at that moment.
 """
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 import os
 import stat
@@ -51,8 +53,13 @@ class Tree:
         self.fd = fd
         self.is_folder = is_folder
         self.is_writable = is_writable
+        # Whether it is seen through an overlay, and whether that keeps what is changed.
+        self.is_layered = False
+        self.keeps = False
         # What ids on disk the jail's host ids stand for, where it has ids of its own.
         self.owners: dict[str, Any] = {}
+        # What it is called in the scratch folder, where it lies until a call, if not at its path.
+        self.name = ""
 
 
 def open_tree(
@@ -89,6 +96,7 @@ def open_tree(
     is_folder = stat.S_ISDIR(found.st_mode)
     tree = Tree(path, fd, is_folder=is_folder, is_writable=entry["writable"])
     tree.owners = owners
+    tree.is_layered, tree.keeps = entry.get("layered", False), entry.get("keeps", False)
     return tree
 
 
@@ -192,6 +200,25 @@ def writable_late(config: dict[str, Any]) -> list[str]:
     return _writable(config)[1]
 
 
+def above_late(config: dict[str, Any]) -> list[str] | None:
+    """Folders, there before the call, above all that is laid then; None where there are none.
+
+    A rule for one of them is a rule for what is laid below it (landlock(7)): there must be nothing
+    else there. Below one that can be written to, nothing is needed.
+    """
+    now, late = _writable(config)
+    others = [path for path in used(config) if path not in late and not _is_below(path, late)]
+    found = []
+    for path in late:
+        if _is_below(path, [*now, *late]):
+            continue
+        folder = os.path.dirname(path)
+        if folder == "/" or not is_apart(folder, others):
+            return None
+        found.append(folder)
+    return found
+
+
 def devices(config: dict[str, Any]) -> list[str]:
     """Where the devices of every jail lie: their folder, if nothing else is shown there."""
     folder = DEVICES_FOLDER
@@ -237,16 +264,41 @@ def apart(places: Sequence[str], paths: Sequence[str]) -> str:
 
 
 class Root:
-    """A root that stands, and what has to be laid into it when its call comes."""
+    """A root that stands, but for what is one call's alone."""
 
-    def __init__(self, layers: list[overlay.Layers], late: list[Tree]) -> None:
+    def __init__(self, scratch: str, hidden: list[Tree], proc: int | None) -> None:
+        # Where what a call has of its own will lie, and these trees do.
+        self.scratch = scratch
+        self.hidden = hidden
+        # A way to the limits of namespaces, where a call will have a new one.
+        self.proc = proc
+
+
+class Laid:
+    """What one call has of its own in a root, but for what only that call decides."""
+
+    def __init__(
+        self, layers: list[overlay.Layers], late: list[tuple[Tree, int]], scratch: int | None
+    ) -> None:
         self.layers = layers
+        # Each with the copy that will be laid.
         self.late = late
+        # What is covered, so that this descriptor is the only way there.
+        self.scratch = scratch
+
+    @property
+    def keeps(self) -> bool:
+        """Whether the workspace's changes go into a layer that outlives the call."""
+        return any(layers.keeps for layers in self.layers)
 
 
-def build(config: dict[str, Any], trees: Sequence[Tree]) -> Root:
-    """Make the new root and move into it. Runs in the init, before anything else does."""
+def build(config: dict[str, Any], trees: Sequence[Tree], *, renews: bool) -> Root:
+    """Make the new root and move into it. Runs in the init, before anything else does.
+
+    `renews`: each call will have a copy of it, and an IPC namespace, of its own.
+    """
     top = next(place for place in _PLACES if os.path.isdir(place))
+    private: list[str] = config["private"]
     with stage("fs_confined", "root"):
         syscalls.mount(None, "/", None, syscalls.MS_REC | syscalls.MS_PRIVATE)
         pieces = [
@@ -259,29 +311,35 @@ def build(config: dict[str, Any], trees: Sequence[Tree]) -> Root:
         _skeleton(top, config, scratch)
     with stage("fs_confined", "proc"):
         syscalls.mount("proc", f"{top}/proc", "proc", _SAFE | syscalls.MS_NOEXEC)
+        proc = syscalls.clone_path(f"{top}/proc") if renews else None
     with stage("no_new_privileges", "own limits"):
-        for name, value in _own_limits(config).items():
+        limits = _own_limits() if renews else _own_limits() | _ipc_limits(config)
+        for name, value in limits.items():
             _set(f"{top}/proc/sys/{name}", value)
     with stage("fs_confined", "proc masks"):
         _mask_proc(top)
-    with stage("disk_limited", "scratch"):
-        private, layers = _scratch(top, scratch, config, trees)
-        ours = {os.stat(top).st_dev, *(os.fstat(tree.fd).st_dev for tree in private)}
     with stage("fs_confined", "mounts"):
-        laid = [one.path for one in layers]
-        plain = [tree for tree in trees if tree.path not in laid]
-        late = [tree for tree in plain if _is_below(tree.path, laid)]
-        now = [tree for tree in plain if tree not in late]
+        ours = {os.stat(top).st_dev}
         for tree in pieces:
             syscalls.move_tree_to(tree.fd, top + tree.path)
             os.close(tree.fd)
-        for tree in sorted([*now, *private], key=lambda t: t.path.split("/")):
-            target = _place(top, tree, ours)
-            syscalls.move_tree(tree.fd, target)
-            os.close(target)
-            os.close(tree.fd)
-        for path in laid:
-            os.close(_place(top, Tree(path, -1, is_folder=True), ours))
+        hidden: list[Tree] = []
+        tops = [*private, *(tree.path for tree in trees if tree.is_layered)]
+        for tree in trees:
+            if tree.is_layered or _is_below(tree.path, tops):
+                tree.name = f"h{len(hidden)}"
+                hidden.append(tree)
+                make_point(f"{top}{scratch}/{tree.name}", is_folder=tree.is_folder)
+                attach(tree.fd, f"{top}{scratch}/{tree.name}")
+        for tree in sorted(trees, key=lambda t: t.path.split("/")):
+            if tree not in hidden:
+                target = _place(top, tree, ours)
+                syscalls.move_tree(tree.fd, target)
+                os.close(target)
+                os.close(tree.fd)
+        for path in tops:
+            if not _is_below(path, private):
+                os.close(_place(top, Tree(path, -1, is_folder=True), ours))
     with stage("fs_confined", "pivot"):
         flags = syscalls.MS_REMOUNT | syscalls.MS_BIND | syscalls.MS_RDONLY | _SAFE
         syscalls.mount(None, top, None, flags)
@@ -289,20 +347,65 @@ def build(config: dict[str, Any], trees: Sequence[Tree]) -> Root:
         syscalls.pivot_root(".", ".")
         syscalls.umount_detach(".")
         os.chdir("/")
-    _close_scratch(scratch, config, layers)
-    return Root(layers, late)
+    return Root(scratch, hidden, proc)
+
+
+def prepare(config: dict[str, Any], root: Root) -> Laid:
+    """Lay into a root, or a copy of it, what one call has of its own."""
+    own = f"{root.scratch}/{overlay.OWN}"
+    if root.proc is not None:
+        with stage("no_new_privileges", "own limits"):
+            for name, value in _ipc_limits(config).items():
+                _set(f"/proc/self/fd/{root.proc}/sys/{name}", value)
+    with stage("disk_limited", "scratch"):
+        trees = _scratch(own, config)
+        ours = {os.stat(own).st_dev}
+    laid = [tree.path for tree in root.hidden if tree.is_layered]
+    with stage("fs_confined", "mounts"):
+        late: list[tuple[Tree, int]] = []
+        for tree in root.hidden:
+            if tree.is_layered:
+                continue
+            fd = syscalls.clone_path(f"{root.scratch}/{tree.name}")
+            if _is_below(tree.path, laid):
+                late.append((tree, fd))
+            else:
+                trees.append(Tree(tree.path, fd, is_folder=tree.is_folder))
+        for tree in sorted(trees, key=lambda t: t.path.split("/")):
+            target = _place("", tree, ours)
+            syscalls.move_tree(tree.fd, target)
+            os.close(target)
+            os.close(tree.fd)
+        for path in laid:
+            os.close(_place("", Tree(path, -1, is_folder=True), ours))
+    layers = [
+        overlay.prepare(
+            root.scratch, number, tree.path, tree.name, keeps=tree.keeps, owners=tree.owners
+        )
+        for number, tree in enumerate(tree for tree in root.hidden if tree.is_layered)
+    ]
+    return Laid(layers, late, _close_scratch(root.scratch, config, layers))
+
+
+def forget_numbers(root: Root) -> None:
+    """Have process numbers begin anew, where the kernel lets us (proc_sys_kernel(5), ns_last_pid).
+
+    How many processes one call had is no affair of the next.
+    """
+    with contextlib.suppress(OSError):
+        _set(f"/proc/self/fd/{root.proc}/sys/kernel/ns_last_pid", 1)
 
 
 def furnish(
-    config: dict[str, Any], root: Root, masks: dict[str, list[str]], script: str | None
+    config: dict[str, Any], laid: Laid, masks: dict[str, list[str]], script: int | None
 ) -> tuple[int, dict[str, Any]] | None:
-    """Lay what only a call decides into the root: overlays as their folders are now, the script.
+    """Lay what only a call decides: overlays as their folders are now, the script.
 
     Returns a descriptor of the layer that takes the workspace's changes, with what ids in it
     stand for; None where there is none.
     """
     kept: tuple[int, dict[str, Any]] | None = None
-    for layers in root.layers:
+    for layers in laid.layers:
         overlay.lay(layers, masks.get(layers.path, []))
         if layers.upper is not None:
             kept = layers.upper, layers.owners
@@ -310,46 +413,52 @@ def furnish(
                 # Once what the overlay itself has made there is in the count.
                 _limit_files(config)
     with stage("fs_confined", "mounts"):
-        for tree in root.late:
-            if not tree.is_writable:
-                _fix("", tree)
+        for tree, copy in laid.late:
+            fd = copy if tree.is_writable else _fixed(tree.path, copy)
             target = syscalls.open_exactly(tree.path)
-            syscalls.move_tree(tree.fd, target)
+            syscalls.move_tree(fd, target)
             os.close(target)
-            os.close(tree.fd)
+            os.close(fd)
+    if laid.scratch is not None:
+        os.close(laid.scratch)
     if script is not None:
         with stage("fs_confined", "script"):
-            _write_script(os.fsencode(script))
+            _write_script(script)
     return kept
 
 
-def _close_scratch(place: str, config: dict[str, Any], layers: Sequence[overlay.Layers]) -> None:
+def _close_scratch(
+    place: str, config: dict[str, Any], layers: Sequence[overlay.Layers]
+) -> int | None:
     """Take away the only path to the scratch as a whole, and with it to the layers.
 
-    Where nothing is to be laid, by an unmount. Else it is covered, for good, so that a descriptor
-    of this process is the only way there: an overlay can only be made of layers that are mounted
-    (clone_private_mount() in the kernel), and an unmount at the call would wait for all processors.
+    It is covered, for good, so that a descriptor of this process is the only way there: an overlay
+    can only be made of layers that are mounted (clone_private_mount() in the kernel), and an
+    unmount would wait for all processors.
     """
+    scratch: int | None = None
     with stage("disk_limited", "scratch"):
         if layers:
             scratch = os.open(place, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-            syscalls.bind(b"/run", os.fsencode(place))
-            for one in layers:
-                overlay.arrange(one, scratch)
-        else:
-            syscalls.umount_detach(place)
+        syscalls.bind(b"/run", os.fsencode(place))
+        for one in layers:
+            overlay.arrange(one, f"/proc/self/fd/{scratch}")
         if not any(one.keeps for one in layers):
             _limit_files(config)
+    return scratch
 
 
-def _write_script(written: bytes) -> None:
+def _write_script(source: int) -> None:
     """A read-only file of the jail's own, on a file system of just that size."""
     folder = os.path.dirname(SCRIPT)
-    size = -(-len(written) // mmap.PAGESIZE) * mmap.PAGESIZE + mmap.PAGESIZE
+    length = os.fstat(source).st_size
+    size = -(-length // mmap.PAGESIZE) * mmap.PAGESIZE + mmap.PAGESIZE
     syscalls.mount("command", folder, "tmpfs", _SAFE, f"mode=0755,size={size},nr_inodes=3")
     fd = os.open(SCRIPT, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
-    with os.fdopen(fd, "wb") as file:
-        file.write(written)
+    try:
+        copy(source, fd)
+    finally:
+        os.close(fd)
     flags = syscalls.MS_REMOUNT | syscalls.MS_BIND | syscalls.MS_RDONLY | _SAFE
     syscalls.mount(None, folder, None, flags)
 
@@ -358,19 +467,27 @@ def _is_below(path: str, tops: Sequence[str]) -> bool:
     return any(path.startswith(f"{top}/") for top in tops)
 
 
-def _fix(top: str, tree: Tree) -> None:
-    """Take what has to stay read-only in a layered folder from its overlay, not from the host.
+def copy(source: int, target: int) -> None:
+    """All of one file into another, none of it through this process's memory (sendfile(2))."""
+    at, length = 0, os.fstat(source).st_size
+    while at < length:
+        at += os.sendfile(target, source, at, length - at)
+
+
+def _fixed(path: str, unused: int) -> int:
+    """What has to stay read-only in a layered folder, from its overlay and not from the host.
 
     What is masked in it stays so; and what stands there for the jail is what it would see.
     """
-    seen = syscalls.open_exactly(top + tree.path)
+    os.close(unused)
+    seen = syscalls.open_exactly(path)
     try:
-        os.close(tree.fd)
-        tree.fd = syscalls.clone_tree(seen)
+        fd = syscalls.clone_tree(seen)
         safe = syscalls.MOUNT_ATTR_NOSUID | syscalls.MOUNT_ATTR_NODEV
-        syscalls.set_tree(tree.fd, safe | syscalls.MOUNT_ATTR_RDONLY)
+        syscalls.set_tree(fd, safe | syscalls.MOUNT_ATTR_RDONLY)
     finally:
         os.close(seen)
+    return fd
 
 
 def open_device(name: str) -> Tree:
@@ -382,9 +499,9 @@ def open_device(name: str) -> Tree:
     return tree
 
 
-def _own_limits(config: dict[str, Any]) -> dict[str, int]:
-    """What the jail's own namespaces allow, as sysctls that its worker cannot write."""
-    limits = {
+def _own_limits() -> dict[str, int]:
+    """What the jail's own user namespace allows, as sysctls that its worker cannot write."""
+    return {
         # In a user namespace of its own a worker would have capabilities again: over tmpfs
         # without bound, and over file capabilities that are valid on the host's disk.
         "user/max_user_namespaces": 0,
@@ -392,11 +509,17 @@ def _own_limits(config: dict[str, Any]) -> dict[str, int]:
         "user/max_inotify_instances": INOTIFY_INSTANCES,
         "user/max_inotify_watches": INOTIFY_WATCHES,
     }
-    if "ipc_namespace" in config["layers"] and os.geteuid() == ids.INIT_ID:
-        # A segment that nobody has attached is in no process's memory: so all of them together.
-        # Only who has the namespace's uid 0 may; elsewhere the reaper looks at them.
-        limits["kernel/shmall"] = config["limits"]["memory_bytes"] // mmap.PAGESIZE
-    return limits
+
+
+def _ipc_limits(config: dict[str, Any]) -> dict[str, int]:
+    """What its IPC namespace allows.
+
+    A segment that nobody has attached is in no process's memory: so all of them together. Only who
+    has the namespace's uid 0 may; elsewhere the reaper looks at them.
+    """
+    if "ipc_namespace" not in config["layers"] or os.geteuid() != ids.INIT_ID:
+        return {}
+    return {"kernel/shmall": config["limits"]["memory_bytes"] // mmap.PAGESIZE}
 
 
 def _mask_proc(top: str) -> None:
@@ -426,6 +549,7 @@ def _mask_proc(top: str) -> None:
 def _skeleton(top: str, config: dict[str, Any], scratch: str) -> None:
     for folder in ("/proc", "/tmp", "/home", HOME, "/run", "/var", "/var/tmp", scratch):
         os.mkdir(top + folder, 0o755)
+    os.mkdir(f"{top}{scratch}/{overlay.OWN}")
     for path in config["pieces"]:
         # Below another piece its mount point is there once that one is.
         if not _is_below(path, list(config["pieces"])):
@@ -434,36 +558,26 @@ def _skeleton(top: str, config: dict[str, Any], scratch: str) -> None:
         os.symlink(target, top + path)
 
 
-def _scratch(
-    top: str, scratch: str, config: dict[str, Any], below: Sequence[Tree]
-) -> tuple[list[Tree], list[overlay.Layers]]:
+def _scratch(place: str, config: dict[str, Any]) -> list[Tree]:
     """One sized tmpfs behind all that is the jail's own, so that one bound holds for all.
 
     Also behind what it changes of its workspace: the upper layer lies there, with the others.
     """
     limits = config["limits"]
-    layered = [entry for entry in config["mounts"] if entry["layered"]]
     inodes = limits["disk_files"] + _OWN_FILES
     data = f"mode=0755,size={limits['disk_bytes']},nr_inodes={inodes}"
-    syscalls.mount("scratch", top + scratch, "tmpfs", _SAFE, data)
+    syscalls.mount("scratch", place, "tmpfs", _SAFE, data)
     trees = []
     worker = ids.WORKER_ID
     is_worker = os.geteuid() == worker
     for number, path in enumerate(config["private"]):
-        inside = f"{top}{scratch}/{number}"
+        inside = f"{place}/{number}"
         os.mkdir(inside)
         os.chmod(inside, 0o1777 if path in SHARED else 0o700)
         if not is_worker:
             os.chown(inside, worker, worker)
         trees.append(Tree(path, syscalls.clone_path(inside), is_folder=True))
-    opened = {tree.path: tree for tree in below}
-    laid = [
-        overlay.prepare(top + scratch, number, entry, opened[entry["path"]].fd)
-        for number, entry in enumerate(layered)
-    ]
-    for one in laid:
-        one.owners = opened[one.path].owners
-    return trees, laid
+    return trees
 
 
 def _limit_files(config: dict[str, Any]) -> None:

@@ -1,9 +1,9 @@
 """Folders of the host as a jail sees them through an overlay, without what is masked in them.
 
            jail sees     overlay (userxattr)
-              ▲          ├── upper   on the jail's sized scratch: all that it changes; or none
-              │          ├── masks   a whiteout for each name that is absent for the jail
-              │          └── below   the host's folder, read-only, by a mount of its own
+              ▲          ├── upper   s/u0, on the jail's sized scratch: all that it changes; or none
+              │          ├── masks   s/l0/m, a whiteout for each name that is absent for the jail
+              │          └── below   h0, the host's folder, read-only, by a mount of its own
 
 A whiteout is a name, not a file: whoever replaces the masked file meanwhile changes nothing. The
 layers lie below a folder that is covered, so that a worker of the same uid cannot reach them; their
@@ -28,63 +28,66 @@ _PROBE = "user.toolcell"
 _SAFE = syscalls.MS_NOSUID | syscalls.MS_NODEV
 
 
+OWN = "s"
+"""In a scratch folder, what a call has of its own; beside it lies what it shares with others."""
+
+
 class Layers:
     """The layers of an overlay that is still to be laid: where they lie, where it belongs."""
 
-    def __init__(
-        self, path: str, number: int, below: int, like: object, *, keeps: bool
-    ) -> None:
+    def __init__(self, path: str, number: int, name: str, below: int) -> None:
         self.path = path
         self.number = number
-        # How the folder below looked when the layers were made to look like it.
-        self.like = like
+        # The folder below: its name in the scratch folder, how it looked when the layers were made
+        # to look like it.
+        self.name = name
         self.below = below
+        self.like = _look(below)
         # Whether there is an upper layer.
-        self.keeps = keeps
+        self.keeps = False
         # What ids in the upper layer stand for, where the jail has ids of its own.
         self.owners: dict[str, Any] = {}
-        # From `arrange` on: where they lie, what the overlay covers, and its upper layer.
-        self.inside = ""
+        # From `arrange` on: the folder of its layers, how they are mounted, what the overlay
+        # covers, and its upper layer.
+        self.own = ""
+        self.data = ""
         self.target = -1
         self.upper: int | None = None
 
 
-def prepare(scratch: str, number: int, entry: dict[str, Any], below: int) -> Layers:
-    """Lay out the layers over the detached tree `below`, which is attached.
-
-    `scratch` is the folder of the jail's sized tmpfs.
-    """
-    place = f"{scratch}/l{number}"
+def prepare(
+    scratch: str, number: int, path: str, name: str, *, keeps: bool, owners: dict[str, Any]
+) -> Layers:
+    """Lay out the layers over what is mounted at `name` in the scratch folder."""
+    own = f"{scratch}/{OWN}"
     with stage("paths_masked", "overlay"):
-        os.mkdir(place)
-        syscalls.mount("layers", place, "tmpfs", _SAFE, "mode=0700,nr_inodes=8")
-        for name in ("m", "w"):
-            os.mkdir(f"{place}/{name}")
-        target = syscalls.open_exactly(f"{place}/w")
-        syscalls.move_tree(below, target)
-        os.close(target)
-        like = _look(below)
-        _like(below, f"{place}/m")
-    if entry["keeps"]:
+        os.mkdir(f"{own}/l{number}")
+        syscalls.mount("layers", f"{own}/l{number}", "tmpfs", _SAFE, "mode=0700,nr_inodes=8")
+        os.mkdir(f"{own}/l{number}/m")
+        below = os.open(f"{scratch}/{name}", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        layers = Layers(path, number, name, below)
+        layers.keeps, layers.owners = keeps, owners
+        _like(below, f"{own}/l{number}/m")
+    if keeps:
         with stage("writes_transactional", "overlay"):
-            for name in (f"u{number}", f"k{number}"):
-                os.mkdir(f"{scratch}/{name}")
-            _check_attributes(f"{scratch}/u{number}")
-            _like(below, f"{scratch}/u{number}")
-    return Layers(entry["path"], number, below, like, keeps=entry["keeps"])
+            for folder in (f"{own}/u{number}", f"{own}/k{number}"):
+                os.mkdir(folder)
+            _check_attributes(f"{own}/u{number}")
+            _like(below, f"{own}/u{number}")
+    return layers
 
 
-def arrange(layers: Layers, scratch: int) -> None:
-    """Open all that laying them takes, once the root stands.
-
-    `scratch` is open at what `prepare` was given.
-    """
-    layers.inside = f"/proc/self/fd/{scratch}"
+def arrange(layers: Layers, inside: str) -> None:
+    """Open all that laying them takes, once the root stands; `inside` is the scratch folder."""
+    own, number = f"{inside}/{OWN}", layers.number
+    layers.own = own
+    layers.data = f"lowerdir={own}/l{number}/m:{inside}/{layers.name},userxattr"
     with stage("writes_transactional", "overlay"):
         layers.target = syscalls.open_exactly(layers.path)
         if layers.keeps:
+            layers.data += f",upperdir={own}/u{number},workdir={own}/k{number}"
             flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
-            layers.upper = os.open(f"{layers.inside}/u{layers.number}", flags)
+            layers.upper = os.open(f"{own}/u{number}", flags)
 
 
 def lay(layers: Layers, masks: list[str]) -> None:
@@ -92,24 +95,20 @@ def lay(layers: Layers, masks: list[str]) -> None:
 
     Without what is named in `masks`, by paths relative to the overlay.
     """
-    inside, number = layers.inside, layers.number
-    place = f"{inside}/l{number}"
     is_like = _look(layers.below) == layers.like
     if masks or not is_like:
+        place = f"{layers.own}/l{layers.number}"
         with stage("paths_masked", "overlay"):
             if masks:
                 inodes = 8 + sum(path.count("/") + 1 for path in masks)
                 flags = syscalls.MS_REMOUNT | _SAFE
                 syscalls.mount(None, place, None, flags, f"nr_inodes={inodes}")
             _mask(f"{place}/m", layers.below, masks)
-    data = f"lowerdir={place}/m:{place}/w,userxattr"
     with stage("writes_transactional", "overlay"):
-        if layers.keeps:
-            path = f"{inside}/u{number}"
-            data += f",upperdir={path},workdir={inside}/k{number}"
-            if not is_like:
-                _like(layers.below, path)
-        syscalls.mount("workspace", f"/proc/self/fd/{layers.target}", "overlay", _SAFE, data)
+        if layers.keeps and not is_like:
+            _like(layers.below, f"{layers.own}/u{layers.number}")
+        target = f"/proc/self/fd/{layers.target}"
+        syscalls.mount("workspace", target, "overlay", _SAFE, layers.data)
     os.close(layers.target)
     os.close(layers.below)
 

@@ -69,6 +69,8 @@ class Reaper:
         self._worker = leader_link
         self._wakeup = wakeup
         self.listener: int | None = None
+        self.is_calm = False
+        """Whether the leader has ended by itself, and nobody else was left."""
         self._peak_kib = 0
         # Of the whole tree, as far as anybody has waited for it.
         self._cpu_s = 0.0
@@ -116,15 +118,17 @@ class Reaper:
 
     def _take_word(self) -> bool:
         """Do what the supervisor says; False when it has let go of this jail, or is gone."""
-        message, _ = links.receive(self.report.link)
+        message, files = links.receive(self.report.link)
         if message is None or message["event"] == "end":
             return False
         if message["event"] == "call":
-            self.begin(message)
+            self.begin(message, files)
+        for fd in files:
+            os.close(fd)
         return True
 
-    def begin(self, call: dict[str, Any]) -> None:
-        """All is there for the call: let the worker go."""
+    def begin(self, call: dict[str, Any], files: list[int]) -> None:
+        """All is there for the call, with its script where it has one: let the worker go."""
         self._started = time.time() - CLOCK_S
         self.say(worker.GO + call["order"].encode())
 
@@ -158,7 +162,7 @@ class Reaper:
             self._count(used)
             if pid == self._leader:
                 leader_cpu_s = used.ru_utime + used.ru_stime
-                self.end_rest()
+                self.is_calm = not self.end_rest()
                 self.tell(status, leader_cpu_s)
                 return True
 
@@ -171,6 +175,7 @@ class Reaper:
         self.report.send(
             "ended",
             status=status,
+            calm=self.is_calm,
             stage=self._state.stage,
             fenced=self._state.has(FENCED),
             leader_cpu_s=leader_cpu_s,
@@ -186,14 +191,14 @@ class Reaper:
         self.end_rest()
         self.report.send("reaped", cpu_s=self._cpu_s, peak_memory_bytes=self._peak_kib * 1024)
 
-    def end_rest(self) -> None:
-        """Kill all but this process, and read what they used as they are reaped.
+    def end_rest(self) -> bool:
+        """Kill all but this process, and read what they used as they are reaped; whether any was.
 
         Left to the kernel they would reap themselves, and what they used would be nobody's
         (pid_namespaces(7)). No fork outruns kill(-1): with a signal pending none is made.
         """
         if os.getpid() != 1:
-            return
+            return False
         flags = os.WNOHANG
         try:
             while True:
@@ -204,7 +209,13 @@ class Reaper:
                 flags = 0
                 os.kill(-1, signal.SIGKILL)
         except OSError:
-            return  # Nobody is left to be killed, or to be waited for.
+            return flags == 0  # Nobody is left to be killed, or to be waited for.
+
+    def close(self) -> None:
+        """Let go of what it has of its jail."""
+        self._worker.close()
+        if self.listener is not None:
+            os.close(self.listener)
 
     def _take_listener(self) -> None:
         """The worker's filter hands its calls over here; without one, the socket just ends."""

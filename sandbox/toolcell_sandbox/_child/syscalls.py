@@ -295,6 +295,11 @@ def enter_network(fd: int) -> None:
     _check(int(libc.setns(fd, CLONE_NEWNET)), "setns")
 
 
+def enter_mounts(fd: int) -> None:
+    """Put this process into a mount namespace, at its root (setns(2))."""
+    _check(int(libc.setns(fd, CLONE_NEWNS)), "setns")
+
+
 def raise_link(name: str) -> None:
     """Set a network link of this namespace up (netdevice(7)). Needs CAP_NET_ADMIN over it."""
     import fcntl
@@ -343,7 +348,7 @@ def prctl(option: int, argument: int = 0, second: int = 0) -> int:
 
 
 def signal_descriptor(signal_number: int) -> int:
-    """A descriptor that can be read while a signal is pending that this thread blocks (signalfd(2)).
+    """A descriptor that can be read while a blocked signal is pending (signalfd(2)).
 
     Close-on-exec, and does not block.
     """

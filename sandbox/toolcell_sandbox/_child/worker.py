@@ -11,7 +11,6 @@ import _signal  # type: ignore[import-not-found]  # `signal` makes an enum of ev
 import _socket
 import errno
 import fcntl
-import json
 import os
 import signal
 import sys
@@ -43,8 +42,6 @@ _WORD_BYTES = 64
 RESULT_FD = 3
 CHANNEL_FD = RESULT_FD + 1
 STREAMS = ("stdin", "stdout", "stderr")
-_HIGH = 16
-"""Out of the way of all that a handler is given."""
 _CLOSE_RANGE_CLOEXEC = 4
 # What CPython itself sets up at its start; a command gets the system's defaults for all.
 _PYTHON_SIGNALS: tuple[tuple[int, Any], ...] = (
@@ -65,19 +62,18 @@ def main(
     """Confine this process, then wait for a call and run it. Never returns and never raises.
 
     `init` takes the filter's listener to the init, which says over it when the root stands, and
-    when it is whole.
+    when it is whole. It and the report's link are out of the way of a handler's files.
     """
     code = 1
     try:
-        init, report.link = _moved(init), _moved(report.link)
         _give_up(config, ranged=ranged)
         python.begin(state)
-        if not links.is_told(report.link):
-            _warm_up(config)
         if init.recv(1) != ROOT:
             os._exit(1)
         late = _fence(config, report, init)
         report.send("ready")
+        if not links.is_told(report.link, links.SOON_MS):
+            _warm_up(config)
         call, files = links.receive(report.link)
         if call is None:
             os._exit(0)
@@ -119,7 +115,8 @@ def _give_up(config: dict[str, Any], *, ranged: bool) -> None:
     """Give up what a handler must not have, as far as that rests on no root."""
     has_namespaces = config["way"] == "namespaces"
     with stage("no_new_privileges", "ids"):
-        syscalls.drop_bounding_set(may_be_refused=not has_namespaces)
+        if not config.get("is_bounded"):
+            syscalls.drop_bounding_set(may_be_refused=not has_namespaces)
         if ranged:
             os.setgroups([])
             os.setresgid(ids.WORKER_ID, ids.WORKER_ID, ids.WORKER_ID)
@@ -141,7 +138,7 @@ def _give_up(config: dict[str, Any], *, ranged: bool) -> None:
         others = config["other_processes"] if not has_namespaces else 0 if ranged else 1
         rlimits.apply(config["limits"], extra_processes=others)
     # Now: /proc may be out of reach in a moment.
-    config["limits"]["mapped_bytes"] = rlimits.mapped_bytes()
+    config["limits"].setdefault("mapped_bytes", rlimits.mapped_bytes())
     with stage("no_new_privileges", "no_new_privs"):
         syscalls.prctl(syscalls.PR_SET_NO_NEW_PRIVS, 1)
 
@@ -157,7 +154,9 @@ def _fence(config: dict[str, Any], report: Report, init: _socket.socket) -> land
             connect = config["network"] != "none"
             rules = landlock.Ruleset(config["landlock_abi"], connect=connect)
             rules.grant(_reach(config))
-            if mounts.writable_late(config):
+            above = mounts.above_late(config)
+            rules.grant((path, landlock.WRITE) for path in above or ())
+            if above is None:
                 late = rules
             else:
                 rules.restrict()
@@ -170,9 +169,7 @@ def _fence(config: dict[str, Any], report: Report, init: _socket.socket) -> land
 
 def _warm_up(config: dict[str, Any]) -> None:
     """Go the way of a call once: what it touches first is then no longer to be copied."""
-    text = json.dumps({"handler": {"arguments": {"a": [1, "b"]}}, "env": dict(os.environ)})
-    _become_python(config, json.loads(text)["env"])
-    _above(_above(0))
+    _become_python(config, {"HOME": "/"})
     python.rehearse(config["limits"])
 
 
@@ -241,7 +238,9 @@ def _place(fds: dict[str, int], *, is_command: bool) -> int:
     0, 1, 2, for Python the result's pipe at 3, and a channel at 4 where there is one.
     """
     with stage("fds_closed", "descriptors"):
-        high = {name: _above(fd) for name, fd in fds.items()}
+        high = {
+            name: fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, links.HIGH) for name, fd in fds.items()
+        }
         for place, name in enumerate(STREAMS):
             os.dup2(high[name], place, inheritable=True)
         if is_command:
@@ -255,8 +254,10 @@ def _place(fds: dict[str, int], *, is_command: bool) -> int:
 
 def _become_python(config: dict[str, Any], env: dict[str, str]) -> None:
     """The handler's environment, and its interpreter's names, in place of the zygote's."""
-    os.environ.clear()
-    os.environ.update(env)
+    if os.environ:
+        os.environ.clear()
+    for name, value in env.items():
+        os.environ[name] = value
     sys.executable, sys.prefix, sys.exec_prefix = config["python"]
 
 
@@ -270,15 +271,3 @@ def _execute(argv: list[str], env: dict[str, str], report: Report) -> None:
         os.execvpe(argv[0], argv, env)
     except OSError as error:
         report.send("exec_failed", errno=error.errno)
-
-
-def _moved(link: _socket.socket) -> _socket.socket:
-    """A link out of the way of all that a handler is given."""
-    found = links.of(_above(link.fileno()))
-    link.close()
-    return found
-
-
-def _above(fd: int) -> int:
-    """The same open file at a number out of the way of 0 to 4."""
-    return fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _HIGH)

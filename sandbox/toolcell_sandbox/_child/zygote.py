@@ -121,6 +121,8 @@ class _Zygote:
         if self._told["way"] == "process_group":
             # Workers of the same uid share its pid namespace. The other way nobody can name it.
             syscalls.prctl(syscalls.PR_SET_DUMPABLE, 0)
+        # A handler has an environment of its own.
+        os.environ.clear()
         gc.collect()
         gc.freeze()
         # Of what is frozen nothing is looked at; a worker collects again.
@@ -186,7 +188,7 @@ class _Zygote:
         try:
             self._note_plan(message)
             link, work = files
-            ends = [links.of(fd) for fd in _sockets(link, work)]
+            ends = [links.above(links.of(fd)) for fd in _sockets(link, work)]
         except Exception:
             # As above. It is one jail's; the others go on.
             for fd in files:
@@ -280,7 +282,7 @@ class _Zygote:
         A loopback that is up is never another jail's.
         """
         flags = NAMESPACES
-        if "ipc_namespace" in config["layers"]:
+        if "ipc_namespace" in config["layers"] and not config["renews"]:
             flags |= syscalls.CLONE_NEWIPC
         if "network_namespace" not in config["layers"]:
             return _born(flags, entry)
