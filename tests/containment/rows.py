@@ -156,7 +156,6 @@ ROWS: dict[int, tuple[str, str]] = {
 }
 
 LATER: dict[int, str] = {
-    134: "there are no waiting jails yet to be used twice: the pool",
     136: "a yes cannot outlive its plan until approvals outlive a process: `resume`",
 }
 """Rows that nothing can reach yet, and what makes them reachable."""

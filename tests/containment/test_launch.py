@@ -15,6 +15,7 @@ import pytest
 import trio
 
 from toolcell.executor import Executor
+from toolcell_sandbox import JailSpec, Pool, PythonHandler, run_in_jail
 
 from . import probes
 from .test_files import waived
@@ -323,3 +324,59 @@ async def test_row_139_no_built_in_tool_runs_without_a_jail(any_cage):
             assert missing == set(), name
         control = await box.call("read_file", {"path": "missing-argument", "nonsense": 1})
     assert control.receipt is None or not control.receipt.held
+
+
+USED = """
+import ctypes, os
+FOLDERS = ("/tmp", "/var/tmp", "/dev/shm", "/home/user")
+libc = ctypes.CDLL(None)
+def found():
+    left = [folder for folder in FOLDERS if os.path.exists(folder + "/left")]
+    left += [name for name in ("LEFT",) if name in os.environ]
+    left += ["module"] if hasattr(os, "left") else []
+    left += ["segment"] if libc.shmget(4711, 0, 0) != -1 else []
+    left += ["cwd"] if os.getcwd() != WORKSPACE else []
+    return left + [int(pid) for pid in os.listdir("/proc") if pid.isdigit() and int(pid) > 2]
+def handler(leaves):
+    before = found()
+    if leaves:
+        for folder in FOLDERS:
+            open(folder + "/left", "w").close()
+        os.environ["LEFT"] = os.left = "left"
+        libc.shmget(4711, 4096, 0o1666)
+        os.chdir("/tmp")
+        if os.fork() == 0:
+            os.setsid()
+            os.read(os.pipe()[0], 1)
+    return [before, found()]
+"""
+
+
+@pytest.mark.parametrize("level", ["standard", "hardened"])
+async def test_row_134_a_used_jail_is_never_used_again(tmp_path, level):
+    """What one call left would be the next one's; at `container` no jail waits for a call."""
+    (tmp_path / "used.py").write_text(USED.replace("WORKSPACE", repr(str(tmp_path))))
+    spec = JailSpec(workspace=str(tmp_path), workspace_mode="read_only", isolation=level)
+
+    def handler(*, leaves: bool) -> PythonHandler:
+        return PythonHandler(
+            module="used",
+            qualname="handler",
+            file=str(tmp_path / "used.py"),
+            arguments={"leaves": leaves},
+        )
+
+    async with Pool(waiting=1) as pool:
+        for leaves in (False, True, False, False):
+            waits = await pool.fill(spec)
+            got = await run_in_jail(handler(leaves=leaves), spec, pool=pool)
+            if level == "hardened" and got.failure is not None and os.geteuid() != 0:
+                assert got.failure.kind == "confinement_failed"
+                return
+            assert got.failure is None, got.failure
+            assert waits
+            assert got.timing.was_waiting
+            before, after = got.value
+            assert before == []
+            # The control: to the same jail all of it is there.
+            assert len(after) == (9 if leaves else 0)

@@ -138,7 +138,8 @@ def _give_up(config: dict[str, Any], *, ranged: bool) -> None:
         others = config["other_processes"] if not has_namespaces else 0 if ranged else 1
         rlimits.apply(config["limits"], extra_processes=others)
     # Now: /proc may be out of reach in a moment.
-    config["limits"].setdefault("mapped_bytes", rlimits.mapped_bytes())
+    if "mapped_bytes" not in config["limits"]:
+        config["limits"]["mapped_bytes"] = rlimits.mapped_bytes()
     with stage("no_new_privileges", "no_new_privs"):
         syscalls.prctl(syscalls.PR_SET_NO_NEW_PRIVS, 1)
 
