@@ -26,7 +26,9 @@ class Sight:
         self._plan = plan
         self._mounts = mounts
         # Beside what the plan says of its own: nothing of this may be another, or be covered.
-        self._shown = (*host.SYSTEM_FOLDERS, *(path for path, _ in plan.seen))
+        seen = [path for path, _ in plan.seen]
+        self._shown = (*host.SYSTEM_FOLDERS, *seen)
+        self._places = places.Places(seen)
         self._owned = [
             _Owners(entry["path"])
             for entry in plan.told["mounts"]
@@ -36,7 +38,7 @@ class Sight:
     def look(self) -> object:
         """Which folders, whose, and mounts: equal to an earlier one if a new jail sees that too."""
         return (
-            tuple(_identity(path) for path, _ in self._plan.seen),
+            self._places.look(),
             tuple(owners.look() for owners in self._owned),
             self._mounts.look(self._plan.key, self._shown),
             _zygotes.namespaces(),
@@ -65,19 +67,6 @@ class _Owners:
 
 
 _system = places.Places(host.SYSTEM_FOLDERS)
-
-
-def _identity(path: str) -> tuple[int, int] | None:
-    """What lies at a path, reached through no link; None where nothing does."""
-    try:
-        fd = syscalls.open_exactly(path)
-    except OSError:
-        return None
-    try:
-        found = os.fstat(fd)
-        return found.st_dev, found.st_ino
-    finally:
-        os.close(fd)
 
 
 def _owners(path: str) -> object:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 HIGH = 16
 """The first number that is out of the way of a handler's."""
 INLINE_BYTES = 8 << 10
-SOON_MS = 2
+SOON_MS = 10
 """Where many calls are made, the next one comes sooner."""
 FILES_MAX = 16
 _CONTROL_BYTES = _socket.CMSG_SPACE(4 * FILES_MAX)

@@ -13,6 +13,7 @@ from . import links
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import _socket
+    from collections.abc import Sequence
     from typing import Any
 
 
@@ -24,8 +25,12 @@ class Report:
 
     def send(self, event: str, *files: int, **facts: Any) -> None:
         """Say one thing; a supervisor that is gone is no error, the link's end tells."""
+        self.say(links.pack({"event": event, **facts}), files)
+
+    def say(self, text: bytes, files: Sequence[int] = ()) -> None:
+        """As `send`, of what is text already."""
         try:
-            links.send(self.link, links.pack({"event": event, **facts}), files)
+            links.send(self.link, text, files)
         except (BrokenPipeError, ConnectionResetError):
             pass
 

@@ -39,6 +39,9 @@ ROOT = b"r"
 GO = b"g"
 """All is there for the call, whose name follows."""
 _WORD_BYTES = 64
+# Texts that are made ahead, and not in each worker: what it touches is copied.
+_READY = links.pack({"event": "ready"})
+_CONFINED = b'{"event":"confined","at_s":%f}'
 RESULT_FD = 3
 CHANNEL_FD = RESULT_FD + 1
 STREAMS = ("stdin", "stdout", "stderr")
@@ -71,7 +74,7 @@ def main(
         if init.recv(1) != ROOT:
             os._exit(1)
         late = _fence(config, report, init)
-        report.send("ready")
+        report.say(_READY)
         if not links.is_told(report.link, links.SOON_MS):
             _warm_up(config)
         call, files = links.receive(report.link)
@@ -97,7 +100,7 @@ def main(
             _execute(handler["argv"], call["env"], report)
         else:
             with stage("fds_closed", "descriptors"):
-                report.send("confined", at_s=time.monotonic())
+                report.say(_CONFINED % time.monotonic())
                 # The report ends here.
                 syscalls.close_range(first)
             limits = {**config["limits"], "wall_s": call["wall_s"]}
@@ -267,7 +270,7 @@ def _execute(argv: list[str], env: dict[str, str], report: Report) -> None:
         _signal.signal(number, _signal.SIG_DFL)
     with stage("fds_closed", "descriptors"):
         syscalls.close_range(RESULT_FD, flags=_CLOSE_RANGE_CLOEXEC)
-        report.send("confined", at_s=time.monotonic())
+        report.say(_CONFINED % time.monotonic())
     try:
         os.execvpe(argv[0], argv, env)
     except OSError as error:
