@@ -109,30 +109,35 @@ async def _called(
     spool: str | None,
 ) -> JailOutcome:
     """A jail for a call, the call in it, and what it came to."""
-    preload = _zygotes.NOTHING if pool is None else pool.preload
-    waiting = None if pool is None else pool.take(plan, call.spec)
-    if waiting is not None:
-        call.jail, call.was_waiting, call.may_be_given_again = waiting, waiting.is_ready, True
+    jail = None if pool is None else pool.take(plan, call.spec)
+    call.was_waiting = jail is not None and jail.is_ready
+    tries = 0
+    while True:
+        if jail is None:
+            tries += 1
+            try:
+                jail = await (
+                    make(plan, call.spec, _zygotes.NOTHING)
+                    if pool is None
+                    else pool.make(plan, call.spec, takes=tries == 1)
+                )
+            except cgroup.NotMade as error:
+                offers.forget()
+                return call.refused(_not_made(error))
+            except Contained as error:
+                return call.refused(error.facts)
+            except host.NoIds as error:
+                facts = {"guarantee": "no_new_privileges", "stage": "ids", "cause": str(error)}
+                return call.refused(facts)
+            except OSError as error:
+                broke = f"the zygote could not be used: {error}"
+                return call.outcome(call.evidence(broke=broke))
+        call.jail, call.may_be_given_again = jail, not tries or jail.served > 0
         try:
             return await _in_jail(call, stdin, keep, meanwhile, spool, pool)
         except _NothingRan:
-            # It was gone before it had its call: so this one has it for the first time.
-            call.was_waiting, call.may_be_given_again, call.seen = False, False, None
-    try:
-        call.jail = await (
-            make(plan, call.spec, preload) if pool is None else pool.make(plan, call.spec)
-        )
-    except cgroup.NotMade as error:
-        offers.forget()
-        return call.refused(_not_made(error))
-    except Contained as error:
-        return call.refused(error.facts)
-    except host.NoIds as error:
-        facts = {"guarantee": "no_new_privileges", "stage": "ids", "cause": str(error)}
-        return call.refused(facts)
-    except OSError as error:
-        return call.outcome(call.evidence(broke=f"the zygote could not be used: {error}"))
-    return await _in_jail(call, stdin, keep, meanwhile, spool, pool)
+            # It was gone before it had its call: so the next one has it for the first time.
+            jail, call.was_waiting, call.seen = None, False, None
 
 
 class _NothingRan(Exception):

@@ -95,6 +95,10 @@ class Pool:
         self._owner = _who()
         # One jail is made at a time: so their number is never more than it may be.
         self._making = trio.Lock()
+        # More at once only take each other's processor.
+        self._made_at_once = 2 * len(os.sched_getaffinity(0))
+        self._made_now = 0
+        self._turn = trio.lowlevel.ParkingLot()
 
     async def __aenter__(self) -> Self:
         if self.preload.modules and self._checks:
@@ -107,6 +111,7 @@ class Pool:
                 self._owner, self._running, self._still = _who(), 0, trio.Event()
                 self._still.set()
                 self._shelves, self._making = OrderedDict(), trio.Lock()
+                self._made_now, self._turn = 0, trio.lowlevel.ParkingLot()
             # Of the loop, not of a task: whoever leaves need not be the task that entered.
             trio.lowlevel.spawn_system_task(self._live, begun)
             await begun.wait()
@@ -171,16 +176,45 @@ class Pool:
             self._nursery.start_soon(jail.end)
         return None
 
-    async def make(self, plan: Plan, spec: JailSpec) -> Jail:
-        """One for a call that found none waiting. Raises as `_call.make`."""
+    async def make(self, plan: Plan, spec: JailSpec, *, takes: bool) -> Jail:
+        """One for a call that found none waiting. Raises as `_call.make`.
+
+        Where many are being made it waits for its turn: one that another call has done with may
+        come sooner, which is taken where `takes`.
+        """
         if self._nursery is None or not self._may_have(plan):
             return await _made(plan, spec, self.preload)
+        while self._made_now >= self._made_at_once:
+            await self._turn.park()
+            jail = self.take(plan, spec) if takes else None
+            if jail is not None:
+                self._pass_turn()
+                return jail
+        self._made_now += 1
+        try:
+            return await self._make_one(plan, spec)
+        finally:
+            self._made_now -= 1
+            self._pass_turn()
+
+    async def _make_one(self, plan: Plan, spec: JailSpec) -> Jail:
         sight = self._shelf(plan, spec).sight
         looks = sight.look()
         jail = await _made(plan, spec, self.preload, renews=True)
         # All that it sees of the host was opened meanwhile: see `_make`.
         jail.looks = looks if sight.look() == looks else None
+        if len(self._turn):
+            try:
+                await jail.ready()
+            except BaseException:
+                jail.see_out()
+                raise
         return jail
+
+    def _pass_turn(self) -> None:
+        """Let the next call on that waits for a jail, where one may be made."""
+        if self._made_now < self._made_at_once:
+            self._turn.unpark()
 
     def keep(self, jail: Jail, spec: JailSpec) -> bool:
         """Have the init of a jail whose call is over make the next one; whether it will.
@@ -197,6 +231,7 @@ class Pool:
         if not jail.renew(spec):
             return False
         shelf.jails.append(jail)
+        self._turn.unpark()
         return True
 
     def begun(self) -> None:

@@ -198,6 +198,62 @@ async def test_the_least_recently_used_specs_are_dropped_and_the_number_is_bound
             Pool(**{"waiting": 1, **impossible})
 
 
+@pytest.mark.parametrize("trouble", ["none", "cancelled", "failed"])
+async def test_many_calls_at_once_make_few_jails_at_once_and_each_has_its_turn(
+    jail: Jail, monkeypatch: pytest.MonkeyPatch, trouble: str
+):
+    """All would be slower together; and one that goes must not take another's turn along."""
+    spec, made = jail.spec(writable=False), pool_of_jails._made
+    now = most = asked = 0
+    results: list[Any] = []
+    scopes: list[trio.CancelScope] = []
+
+    async def counted(*made_of: Any, **how: Any) -> Any:
+        nonlocal now, most, asked
+        now += 1
+        asked += 1
+        most = max(most, now)
+        try:
+            if trouble == "failed" and asked % 2:
+                await trio.lowlevel.checkpoint()
+                raise OSError("no jail today")
+            return await made(*made_of, **how)
+        finally:
+            now -= 1
+
+    async def call(pool: Pool) -> None:
+        with trio.CancelScope() as scope:
+            scopes.append(scope)
+            results.append(await run_in_jail(shell("exit 0"), spec, pool=pool))
+
+    at_once = 2 * len(os.sched_getaffinity(0))
+    many = 5 * at_once
+    monkeypatch.setattr(pool_of_jails, "BUSY_S", 60.0)
+    async with Pool(waiting=1) as pool:
+        monkeypatch.setattr(pool_of_jails, "_made", counted)
+        with trio.fail_after(30):
+            async with trio.open_nursery() as nursery:
+                for _ in range(many):
+                    nursery.start_soon(call, pool)
+                while now < at_once and trouble != "failed":
+                    await trio.lowlevel.checkpoint()
+                if trouble == "cancelled":
+                    for scope in scopes[::2]:
+                        scope.cancel()
+        kinds = [None if one.failure is None else one.failure.kind for one in results]
+        monkeypatch.undo()
+        # A control: the pool still has a jail for whoever comes.
+        assert (await run_in_jail(shell("exit 0"), spec, pool=pool)).failure is None
+    assert most <= at_once
+    if trouble == "failed":
+        assert len(kinds) == many
+        assert set(kinds) == {None, "executor_error"}
+    else:
+        assert set(kinds) == {None}
+        assert many // 2 <= len(kinds) <= many
+        assert len(kinds) == many or trouble == "cancelled"
+
+
 async def test_no_more_wait_than_there_is_memory_for_however_many_ask(jail: Jail):
     """A bound that holds for who fills it in the background only is none."""
     specs = [jail.spec(processes=40 + number) for number in range(2)]
