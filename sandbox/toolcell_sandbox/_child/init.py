@@ -11,7 +11,7 @@ import _socket
 import os
 import signal
 
-from . import cgroups, ids, links, mounts, reaper, rlimits, stamps, syscalls, worker
+from . import cgroups, ids, links, mounts, overlay, reaper, rlimits, stamps, syscalls, worker
 from .report import Report, StageFailed, stage
 from .state import State
 
@@ -177,6 +177,11 @@ class _Jail(reaper.Reaper):
         super().__init__(leader.pid, config, report, leader.state, leader.link, wakeup)
         self._laid = laid
         self._work = work
+
+    def rehearse(self) -> None:
+        super().rehearse()
+        for layers in self._laid.layers:
+            overlay.rehearse(layers)
 
     def linger(self) -> None:
         """Stay until the supervisor lets go: it is not to wait for a processor that this one has.

@@ -107,10 +107,20 @@ def lay(layers: Layers, masks: list[str]) -> None:
     with stage("writes_transactional", "overlay"):
         if layers.keeps and not is_like:
             _like(layers.below, f"{layers.own}/u{layers.number}")
-        target = f"/proc/self/fd/{layers.target}"
-        syscalls.mount("workspace", target, "overlay", _SAFE, layers.data)
+        _mount(layers, layers.target)
     os.close(layers.target)
     os.close(layers.below)
+
+
+def rehearse(layers: Layers) -> None:
+    """Do what `lay` does, where there is nothing to mount it on."""
+    _look(layers.below)
+    with contextlib.suppress(OSError):
+        _mount(layers, -1)
+
+
+def _mount(layers: Layers, target: int) -> None:
+    syscalls.mount("workspace", f"/proc/self/fd/{target}", "overlay", _SAFE, layers.data)
 
 
 def _check_attributes(path: str) -> None:

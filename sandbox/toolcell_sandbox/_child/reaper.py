@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 SEGMENTS_MS = 100
 """How often a reaper looks at shared memory segments, where no limit bounds them."""
 FILE_SCAN_S = 0.5
+_WORD = links.pack({"event": "rehearsal", "masks": {"/": []}, "order": "", "marker": [0, 0]})
 CLOCK_S = 1.0
 """How coarse a file's time stamp may be."""
 
@@ -107,14 +108,16 @@ class Reaper:
     def rehearse(self) -> None:
         """Hear and say something as at a call, to nobody."""
         ours, theirs = _socket.socketpair(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
-        told = Report(ours)
-        link, self.report = self.report, told
+        links.send(theirs, _WORD)
+        link, self.report = self.report, Report(ours)
+        self._take_word()
         self.tell(0, 0.0)
-        links.receive(theirs)
         self.report = link
         ours.close()
         theirs.close()
         self.reap()
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(os.getpid(), os.WNOHANG)
 
     def _take_word(self) -> bool:
         """Do what the supervisor says; False when it has let go of this jail, or is gone."""

@@ -41,6 +41,7 @@ GO = b"g"
 _WORD_BYTES = 64
 # Texts that are made ahead, and not in each worker: what it touches is copied.
 _READY = links.pack({"event": "ready"})
+_ORDER = links.pack({"handler": {"arguments": {"a": [1, None]}}, "env": {"HOME": "/"}})
 _CONFINED = b'{"event":"confined","at_s":%f}'
 RESULT_FD = 3
 CHANNEL_FD = RESULT_FD + 1
@@ -173,7 +174,14 @@ def _fence(config: dict[str, Any], report: Report, init: _socket.socket) -> land
 
 def _warm_up(config: dict[str, Any]) -> None:
     """Go the way of a call once: what it touches first is then no longer to be copied."""
-    _become_python(config, {"HOME": "/"})
+    ours, theirs = _socket.socketpair(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
+    links.send(ours, _ORDER, [0])
+    call, (fd,) = links.receive(theirs)
+    for file in (ours, theirs):
+        file.close()
+    os.close(fd)
+    assert call is not None, "it was sent"
+    _become_python(config, call["env"])
     python.rehearse(config["limits"])
 
 
