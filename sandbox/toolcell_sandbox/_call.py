@@ -20,7 +20,7 @@ from .decode import BrokenRule
 from .endings import Ending, Evidence, classify
 from .failures import ExecutorError, FailureBase
 from .guarantees import Broken
-from .launch import START_S, Jail, NotBegun, Streams, begin
+from .launch import START_S, Jail, NotBegun, Outdated, Streams, begin
 from .outcome import JailOutcome, Receipt, Timing, Upper, Usage
 from .plan import Plan, plan_of
 from .spec import CommandHandler, Handler, JailSpec, PythonHandler
@@ -167,8 +167,13 @@ async def _in_jail(
             return call.outcome(call.evidence(broke=f"no descriptors for the call: {error}"))
         call.seen = seen
         start = functools.partial(begin, call.jail, call.handler, call.spec, streams)
+        if pool is not None and call.may_be_given_again:
+            start = functools.partial(start, functools.partial(pool.is_current, call.jail))
         try:
             await seen.run(stdin, *meanwhile, start)
+        except Outdated:
+            keep = None
+            raise _NothingRan from None
         except NotBegun as error:
             broke = f"the call could not be given to its jail: {error}"
             return call.outcome(call.evidence(broke=broke, own_kill=None))

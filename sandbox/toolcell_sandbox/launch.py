@@ -12,7 +12,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from typing import Any
 
@@ -542,11 +542,24 @@ class NotBegun(Exception):
     """A jail could not be given its call, of which nothing can run now; the cause is ours."""
 
 
-def begin(jail: Jail, handler: Handler, spec: JailSpec, streams: Streams) -> None:
+class Outdated(Exception):
+    """What a jail sees of the host is not what a new one would see. Nothing of its call ran."""
+
+
+def begin(
+    jail: Jail,
+    handler: Handler,
+    spec: JailSpec,
+    streams: Streams,
+    is_current: Callable[[], bool] = lambda: True,
+) -> None:
     """Give a jail its call; one that is gone says so itself, or its end does.
+
+    `is_current` tells whether what it sees of the host is as it should be.
 
     Raises:
         NotBegun: this process has no descriptors, or no memory, left to do it with.
+        Outdated: it is not current; it is to be ended.
     """
     work, call, script = order_of(handler, spec)
     if jail.place is not None:
@@ -563,10 +576,13 @@ def begin(jail: Jail, handler: Handler, spec: JailSpec, streams: Streams) -> Non
         order = os.urandom(8).hex()
         text = links.pack({**work, "files": list(files), "order": order})
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-            # First, since the worker has to wait for it: but it goes on only with its own half.
+            # First, since the worker has to wait for it.
             marker = stamps.fine() if jail.plan.keeps else None
             call = {**call, "order": order, "begun_ns": time.time_ns(), "marker": marker}
             links.send(jail.init, links.pack(call), written)
+            # Meanwhile, and in time: the worker goes on only with its own half.
+            if not is_current():
+                raise Outdated
             links.send(jail.work, text, list(files.values()))
     except OSError as error:
         raise NotBegun(f"{type(error).__name__}: {error}") from error

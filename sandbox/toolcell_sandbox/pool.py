@@ -5,8 +5,9 @@
        idle ──► make another one in its place
 
 A jail is never used twice, and never for a call that it was not made for: it waits below the key
-of its plan (`plan.py`). What it sees of the host is compared once more when it is taken, since it
-was opened earlier: a folder that is another by now, or has something mounted in it, is not shown.
+of its plan (`plan.py`). What it sees of the host is compared once more when it is given its call,
+since it was opened earlier: a folder that is another by now, or has something mounted in it, is not
+shown.
 The init of one whose call ended well makes the next, where its worker has another uid: with root
 to give those ids, that costs a third (`_child/init.py` says what the two share).
 """
@@ -162,19 +163,40 @@ class Pool:
     # -- calls ----------------------------------------------------------------------------
 
     def take(self, plan: Plan, spec: JailSpec) -> Jail | None:
-        """A jail that waits for such a call; None where none does. Another one will be made."""
+        """A jail that waits for such a call; None where none does. Another one will be made.
+
+        Before it is let go, `is_current` is to be asked.
+        """
         if self._nursery is None or not self._may_have(plan):
             return None
         shelf = self._shelf(plan, spec)
         # Not now, when the call is to come first: once it has ended, or has taken long.
         self._nap.deadline = min(self._nap.deadline, trio.current_time() + BUSY_S)
-        looks = shelf.sight.look() if shelf.jails else None
         while shelf.jails:
             jail = shelf.first()
-            if not jail.is_over() and jail.looks == looks:
+            if not jail.is_over():
                 return jail
             self._nursery.start_soon(jail.end)
         return None
+
+    def is_current(self, jail: Jail) -> bool:
+        """Whether what a jail that was taken sees of the host is what a new one would see.
+
+        Where it is not, those that wait with it are ended as well.
+        """
+        shelf = self._shelves.get(id(jail.plan))
+        if shelf is None or self._nursery is None:
+            return False
+        looks = shelf.sight.look()
+        if jail.looks == looks:
+            return True
+        for _ in range(len(shelf.jails)):
+            other = shelf.jails.popleft()
+            if other.looks == looks:
+                shelf.jails.append(other)
+            else:
+                self._nursery.start_soon(other.end)
+        return False
 
     async def make(self, plan: Plan, spec: JailSpec, *, takes: bool) -> Jail:
         """One for a call that found none waiting. Raises as `_call.make`.
