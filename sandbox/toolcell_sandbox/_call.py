@@ -132,7 +132,7 @@ async def _called(
             except OSError as error:
                 broke = f"the zygote could not be used: {error}"
                 return call.outcome(call.evidence(broke=broke))
-        call.jail, call.may_be_given_again = jail, not tries or jail.served > 0
+        call.jail, call.may_be_given_again = jail, jail.was_ahead
         try:
             return await _in_jail(call, stdin, keep, meanwhile, spool, pool)
         except _NothingRan:

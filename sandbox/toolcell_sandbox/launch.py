@@ -69,6 +69,8 @@ class Jail:
         """Who was asked for it; before that there is nothing to be waited for."""
         self.looks: object = None
         """How the host looked just before it was made, where somebody has asked."""
+        self.was_ahead = False
+        """Whether it was not made for the call that it is given."""
         self.served = 0
         """How many calls its init has had before this one."""
         self._renews = False

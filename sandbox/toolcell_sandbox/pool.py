@@ -175,6 +175,7 @@ class Pool:
         while shelf.jails:
             jail = shelf.first()
             if not jail.is_over():
+                jail.was_ahead = True
                 return jail
             self._nursery.start_soon(jail.end)
         return None
@@ -223,14 +224,14 @@ class Pool:
         sight = self._shelf(plan, spec).sight
         looks = sight.look()
         jail = await _made(plan, spec, self.preload, renews=True)
-        # All that it sees of the host was opened meanwhile: see `_make`.
-        jail.looks = looks if sight.look() == looks else None
-        if len(self._turn):
-            try:
+        try:
+            # All that it sees of the host was opened meanwhile: see `_make`.
+            jail.looks = looks if sight.look() == looks else None
+            if len(self._turn):
                 await jail.ready()
-            except BaseException:
-                jail.see_out()
-                raise
+        except BaseException:
+            jail.see_out()
+            raise
         return jail
 
     def _pass_turn(self) -> None:

@@ -19,6 +19,7 @@ from typing import Any
 
 import pytest
 import trio
+import trio.testing
 
 from toolcell_sandbox import (
     CommandHandler,
@@ -131,6 +132,35 @@ async def test_what_was_another_folder_while_it_was_made_is_not_shown_later(
         outcome = await run_in_jail(shell("cat which"), spec, pool=pool)
     assert outcome.timing.was_waiting
     assert text(outcome) == "own"
+
+
+async def test_a_jail_that_comes_while_a_call_waits_for_its_turn_is_compared_as_well(
+    jail: Jail, monkeypatch: pytest.MonkeyPatch
+):
+    """It waited like any other, and what it sees may be gone since."""
+    spec = jail.spec()
+    (jail.workspace / "which").write_text("own")
+    seen: list[str] = []
+
+    async def call(pool: Pool) -> None:
+        seen.append(text(await run_in_jail(shell("cat which"), spec, pool=pool)))
+
+    async with Pool(waiting=1) as pool:
+        assert await pool.fill(spec) == 1
+        # None is there at first, and so many are being made that it has to wait.
+        monkeypatch.setattr(pool, "take", lambda *_: None)
+        monkeypatch.setattr(pool, "_made_now", pool._made_at_once)
+        with trio.fail_after(20):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(call, pool)
+                await trio.testing.wait_all_tasks_blocked(0.05)
+                assert not seen
+                monkeypatch.undo()
+                jail.workspace.rename(f"{jail.workspace}-away")
+                jail.workspace.mkdir()
+                (jail.workspace / "which").write_text("another")
+                pool._pass_turn()
+    assert seen == ["another"]
 
 
 async def test_masks_are_those_of_the_call(jail: Jail):

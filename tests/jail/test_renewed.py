@@ -234,6 +234,24 @@ async def test_an_init_has_so_many_calls_and_no_more(jail: Jail):
     assert pids[0] != pids[-1]
 
 
+async def test_an_init_holds_no_more_after_many_calls(jail: Jail):
+    """What each call leaves open would be found by a later one, or be too much at last."""
+    spec = dataclasses.replace(jail.spec(), workspace_mode="transaction")
+    pids, held = set(), set()
+    async with Pool(waiting=1) as pool:
+        for number in range(30):
+            assert await pool.fill(spec) == 1
+            (pid,) = pool.waiting_pids()
+            pids.add(pid)
+            if IS_ROOT:
+                held.add(len(os.listdir(f"/proc/{pid}/fd")))
+            script = CommandHandler(argv=("/bin/sh",), script="echo x > file")
+            outcome = await run_in_jail(script if number % 2 else shell("exit 0"), spec, pool=pool)
+            assert outcome.failure is None, outcome.failure
+    assert len(pids) == (1 if IS_ROOT else 30)
+    assert len(held) == IS_ROOT, held
+
+
 @pytest.mark.parametrize("network", [Network.loopback(), Network.host()])
 async def test_one_with_a_network_is_for_one_call(jail: Jail, network: Network):
     """What is up stays up, and has connections."""
