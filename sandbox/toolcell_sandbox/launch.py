@@ -132,6 +132,8 @@ class Jail:
             and self.base is not None
             and self.plan.told["network"] == "none"
             and "network_namespace" in self.agreed.layers
+            # Without the filter there are keyrings, which belong to the user.
+            and self.agreed.filter == "all"
         )
         own["renews"] = self._renews
         await zygote.make(self.plan, own, [link.fileno() for link in self._theirs])

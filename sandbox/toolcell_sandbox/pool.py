@@ -283,13 +283,13 @@ class Pool:
             return 0
         shelf = self._shelf(plan, spec)
         wanted = self._count if count is None else min(count, self._count)
-        while len(shelf.jails) < wanted and await self._add(shelf):
-            pass
         async with self._making:
             for _ in range(len(shelf.jails)):
                 # One that is on its way comes back to its place only when it waits.
                 if shelf.jails:
                     await self._arrive(shelf, shelf.jails.popleft())
+        while len(shelf.jails) < wanted and await self._add(shelf):
+            pass
         return len(shelf.jails)
 
     async def _arrive(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
+import shutil
 import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -25,7 +26,7 @@ IS_ROOT = os.geteuid() == 0
 """Nobody else has ids to give, and a worker with its init's uid could stop it."""
 
 LEAVES = """
-import ctypes, os, socket
+import ctypes, os
 def handler():
     for folder in ("/tmp", "/var/tmp", "/dev/shm", "/home/user"):
         with open(f"{folder}/left", "w") as file:
@@ -34,16 +35,11 @@ def handler():
     made = [libc.shmget(4711, 4096, 0o1666), libc.semget(4711, 1, 0o1666)]
     made.append(libc.msgget(4711, 0o1666))
     libc.mq_open(b"/left", os.O_CREAT | os.O_RDWR, 0o666, None)
-    # A socket with a name, in flight inside itself: it goes when the kernel collects such.
-    name = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-    name.bind("\\0left")
-    ours, theirs = socket.socketpair()
-    socket.send_fds(ours, [b"x"], [name.fileno(), ours.fileno(), theirs.fileno()])
     return made
 """
 
 FINDS = """
-import ctypes, os, socket
+import ctypes, os
 def handler():
     folders = ("/tmp", "/var/tmp", "/dev/shm", "/home/user")
     found = [folder for folder in folders if os.path.exists(f"{folder}/left")]
@@ -55,12 +51,6 @@ def handler():
         found.append("semget")
     if libc.mq_open(b"/left", os.O_RDWR) != -1:
         found.append("mq_open")
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as other:
-        try:
-            other.connect("\\0left")
-            found.append("socket")
-        except OSError:
-            pass
     pids = {int(name) for name in os.listdir("/proc") if name.isdigit()}
     found += pids - {1, os.getpid()}
     found += open("/proc/sysvipc/shm").readlines()[1:]
@@ -115,6 +105,72 @@ async def test_a_call_finds_nothing_of_the_one_before_it(jail: Jail):
         assert (first_pid == last_pid) == IS_ROOT
 
 
+async def test_what_is_in_flight_is_not_there_for_the_next_call(jail: Jail):
+    """The kernel collects such sockets in its own time: names, and files, would go on meanwhile."""
+    sends = jail.handler(
+        """
+        import array, socket
+        def handler():
+            name = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+            name.bind("\\0left")
+            inner = [name]
+            for _ in range(100):
+                ours, theirs = socket.socketpair()
+                fds = array.array("i", [each.fileno() for each in inner])
+                ours.sendmsg([b"x"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, fds)])
+                inner = [ours, theirs]
+            own = array.array("i", [each.fileno() for each in inner])
+            inner[0].sendmsg([b"x"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, own)])
+            return open("/proc/net/unix").read().count("@left")
+        """
+    )
+    # The end of its own link that the init has is one, without a name.
+    finds = jail.handler("return [x.split()[7:] for x in open('/proc/net/unix')][1:]")
+    async with calls(jail.spec(writable=False)) as call:
+        left, first = await call(sends)
+        assert left.value == 1, left.failure
+        for _ in range(3):
+            after, last = await call(finds)
+            assert after.value == [[]]
+            assert last != first
+        # Nor is it for another jail, whose network may have been that one's.
+        for _ in range(6):
+            assert (await run_in_jail(finds, jail.spec(writable=False))).value == [[]]
+
+
+@pytest.mark.parametrize("mode", ["transaction", "read_only"])
+async def test_no_descriptor_of_an_init_leads_past_the_masks(jail: Jail, mode: Any):
+    """A working folder, or a program's interpreter, is opened before the last sweep."""
+    secret = jail.workspace / ".secret"
+    secret.mkdir()
+    (secret / "key").write_text("hidden words")
+    shutil.copy("/bin/cat", secret / "tool")
+    spec = JailSpec(workspace=str(jail.workspace), workspace_mode=mode)
+    masks = {str(jail.workspace): frozenset({".secret"})}
+    async with Pool(waiting=1) as pool:
+        for fd in range(3, 40):
+            place = f"/proc/self/fd/{fd}/h0"
+            (jail.workspace / "in").unlink(missing_ok=True)
+            (jail.workspace / "in").symlink_to(place)
+            run = jail.workspace / "run"
+            run.write_text(f"#!{place}/.secret/tool /proc/self/exe\n")
+            run.chmod(0o755)
+            tries = (
+                (("/bin/cat", ".secret/key"), place),
+                (("/bin/cat", ".secret/key"), str(jail.workspace / "in")),
+                ((str(run),), None),
+                ((f"{place}/.secret/tool", f"{place}/.secret/key"), None),
+            )
+            for argv, cwd in tries if fd < 16 else tries[:1]:
+                asked = dataclasses.replace(spec, masks=masks, cwd=cwd)
+                assert await pool.fill(spec)
+                outcome = await run_in_jail(CommandHandler(argv=argv), asked, pool=pool)
+                assert not outcome.stdout.kept_bytes, (fd, argv)
+        # The control: it is there to be read.
+        outcome = await run_in_jail(CommandHandler(argv=("/bin/cat", ".secret/key")), spec)
+        assert outcome.stdout.text() == "hidden words"
+
+
 async def test_each_call_has_namespaces_of_its_own(jail: Jail):
     """What is shared is a way from one call to the next."""
     source = """
@@ -140,6 +196,7 @@ async def test_each_call_has_namespaces_of_its_own(jail: Jail):
         "exit 3",
         "kill -9 $$",
         "(sleep 1000 &) ; exit 0",
+        "python3 -c 'import ctypes; ctypes.CDLL(None).syscall(0x40000027)'; exit 0",
         "setsid sleep 1000 & exit 0",
     ],
 )

@@ -17,7 +17,6 @@ from .state import State
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from typing import Any, NoReturn
 
 
@@ -68,7 +67,7 @@ class _Jails:
         this process touches from here on is its own, at the call as well. A new root becomes the
         worker's too, which is in the same mount namespace (pivot_root(2)).
         """
-        worker = self._fork(work, [tree.fd for tree in trees or ()])
+        worker = self._fork(work)
         opened = mounts.open_trees(self._config, None) if trees is None else trees
         root = mounts.build(self._config, opened, renews=False)
         laid = mounts.prepare(self._config, root)
@@ -80,9 +79,10 @@ class _Jails:
 
         None of them finds anything of an earlier one: each has a worker, a copy of the root in a
         mount namespace, an IPC namespace and file systems of its own, and is begun only once
-        wait4(2) has said that nobody is left of the one before, nobody of whom had to be killed.
-        What they share is what no worker can change: ids, host name, a network without a link, and
-        this process's memory, which hears of a call when it began and how it ended, no more.
+        wait4(2) has said that nobody is left of the one before, nobody of whom had to be killed,
+        and no socket is. What they share is what no worker can change: ids, host name, a network
+        without a link, and this process's memory, which hears of a call when it began and how it
+        ended, no more. What the earlier ones used in sum can be read in /proc/1.
         """
         assert trees is not None, "an init with the worker's uid would be the worker's to stop"
         root = mounts.build(self._config, trees, renews=True)
@@ -101,15 +101,15 @@ class _Jails:
             with stage("fs_confined", "namespaces"):
                 syscalls.unshare(own)
             laid = mounts.prepare(self._config, root)
-            is_calm = self._run(self._fork(following, ()), laid, following)
-            if not is_calm:
+            is_calm = self._run(self._fork(following), laid, following)
+            if not is_calm or _is_left_in_network():
                 return
             with stage("fs_confined", "namespaces"):
                 syscalls.enter_mounts(bare)
             mounts.forget_numbers(root)
             following = self._await_next()
 
-    def _fork(self, work: Report, others: Sequence[int]) -> _Worker:
+    def _fork(self, work: Report) -> _Worker:
         state = State()
         ours, theirs = _socket.socketpair(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
         theirs = links.above(theirs)
@@ -118,8 +118,9 @@ class _Jails:
         if pid == 0:
             ours.close()
             self._init.link.close()
-            for fd in others:
-                os.close(fd)
+            # At once: what this process has open leads to the layers below the workspace, to a
+            # /proc without masks, to the root of later calls.
+            syscalls.close_all_but(work.link.fileno(), theirs.fileno())
             worker.main(self._config, work, state, theirs, ranged=self._ranged)
         theirs.close()
         return _Worker(pid, state, ours)
@@ -205,6 +206,15 @@ class _Jail(reaper.Reaper):
             self._work.send("layer", fd, owners=owners, marker=call["marker"])
             os.close(fd)
         self._work.link.close()
+
+
+def _is_left_in_network() -> bool:
+    """Whether a socket has outlived its call: in flight, where only the kernel finds it, in time.
+
+    With it are all the files that it carries (unix(7), SCM_RIGHTS).
+    """
+    with open("/proc/net/unix", "rb") as file:
+        return len(file.readlines()) > 1
 
 
 def _own_names(config: dict[str, Any]) -> None:

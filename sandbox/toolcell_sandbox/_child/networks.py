@@ -3,7 +3,7 @@
 To make one and to remove it costs as much as the rest of a jail. It has no address and no link
 that is up, and belongs to the zygote's user namespace: no jail has a capability over it, so none
 can leave anything in it but what the kernel counts (`/proc/net/snmp`). It is another's once the
-jail's init was reaped, and every process with it (pid_namespaces(7)).
+jail's init was reaped, and every process with it (pid_namespaces(7)), if no socket is left.
 """
 
 from __future__ import annotations
@@ -31,10 +31,12 @@ class Networks:
         """Go into one that nobody is in, made where there is none; a descriptor of it."""
         if self._home is None:
             self._home = _new()
-        if self._free:
+        while self._free:
             found = self._free.pop()
             syscalls.enter_network(found)
-            return found
+            if not _is_anything_left():
+                return found
+            os.close(found)
         return _new()
 
     def leave(self, found: int, pid: int | None) -> None:
@@ -57,6 +59,15 @@ class Networks:
             self._free.append(found)
         else:
             os.close(found)
+
+
+def _is_anything_left() -> bool:
+    """Whether a socket of the last jail's is still there: in flight, it outlives whoever sent it.
+
+    The kernel collects those in its own time (unix(7), SCM_RIGHTS).
+    """
+    with open("/proc/self/net/unix", "rb") as file:
+        return len(file.readlines()) > 1
 
 
 def _new() -> int:

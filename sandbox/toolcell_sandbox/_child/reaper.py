@@ -70,6 +70,7 @@ class Reaper:
         self._worker = leader_link
         self._wakeup = wakeup
         self.listener: int | None = None
+        self._has_ended_callers = False
         self.is_calm = False
         """Whether the leader has ended by itself, and nobody else was left."""
         self._peak_kib = 0
@@ -165,7 +166,7 @@ class Reaper:
             self._count(used)
             if pid == self._leader:
                 leader_cpu_s = used.ru_utime + used.ru_stime
-                self.is_calm = not self.end_rest()
+                self.is_calm = not self.end_rest() and not self._has_ended_callers
                 self.tell(status, leader_cpu_s)
                 return True
 
@@ -240,6 +241,7 @@ class Reaper:
             return  # The caller has ended meanwhile, or got what it asked for.
         if self._is_leaders(blocked.pid):
             self.report.send("blocked", call=blocked.call, machine=blocked.machine)
+        self._has_ended_callers = True
         seccomp.end_caller(self.listener, blocked)
 
     def answer(self, blocked: seccomp.Blocked) -> bool:

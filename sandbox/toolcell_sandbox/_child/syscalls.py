@@ -341,6 +341,16 @@ def close_range(first: int, last: int = 0xFFFFFFFF, *, flags: int = 0) -> None:
     syscall("close_range", first, last, flags)
 
 
+def close_all_but(*kept: int) -> None:
+    """Close every descriptor but 0, 1, 2 and these."""
+    first = 3
+    for fd in sorted({*kept}):
+        if fd > first:
+            close_range(first, fd - 1)
+        first = max(first, fd + 1)
+    close_range(first)
+
+
 def prctl(option: int, argument: int = 0, second: int = 0) -> int:
     """prctl(2)."""
     result: int = _prctl(option, argument, second, 0, 0)

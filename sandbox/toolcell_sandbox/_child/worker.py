@@ -46,7 +46,6 @@ _CONFINED = b'{"event":"confined","at_s":%f}'
 RESULT_FD = 3
 CHANNEL_FD = RESULT_FD + 1
 STREAMS = ("stdin", "stdout", "stderr")
-_CLOSE_RANGE_CLOEXEC = 4
 # What CPython itself sets up at its start; a command gets the system's defaults for all.
 _PYTHON_SIGNALS: tuple[tuple[int, Any], ...] = (
     (int(signal.SIGPIPE), _signal.SIG_IGN),
@@ -277,7 +276,8 @@ def _execute(argv: list[str], env: dict[str, str], report: Report) -> None:
     for number, _ in _PYTHON_SIGNALS:
         _signal.signal(number, _signal.SIG_DFL)
     with stage("fds_closed", "descriptors"):
-        syscalls.close_range(RESULT_FD, flags=_CLOSE_RANGE_CLOEXEC)
+        # Not only at the exec, which opens what is named there first.
+        syscalls.close_all_but(report.link.fileno())
         report.say(_CONFINED % time.monotonic())
     try:
         os.execvpe(argv[0], argv, env)

@@ -319,13 +319,7 @@ class _Zygote:
     def _only(self, link: _socket.socket, work: _socket.socket, *more: int) -> None:
         """In an init: close what is the zygote's, and other jails'."""
         signal.set_wakeup_fd(-1)
-        kept = sorted({link.fileno(), work.fileno(), self._alive, *more})
-        first = 3
-        for fd in kept:
-            if fd > first:
-                syscalls.close_range(first, fd - 1)
-            first = fd + 1
-        syscalls.close_range(first)
+        syscalls.close_all_but(link.fileno(), work.fileno(), self._alive, *more)
 
     def _reap(self) -> None:
         """Say of each init that has ended how it did."""
