@@ -11,7 +11,19 @@ import _socket
 import os
 import signal
 
-from . import cgroups, ids, links, mounts, overlay, reaper, rlimits, stamps, syscalls, worker
+from . import (
+    cgroups,
+    ids,
+    links,
+    mounts,
+    networks,
+    overlay,
+    reaper,
+    rlimits,
+    stamps,
+    syscalls,
+    worker,
+)
 from .report import Report, StageFailed, stage
 from .state import State
 
@@ -67,12 +79,12 @@ class _Jails:
         this process touches from here on is its own, at the call as well. A new root becomes the
         worker's too, which is in the same mount namespace (pivot_root(2)).
         """
-        worker = self._fork(work)
+        leader = self._fork(work)
         opened = mounts.open_trees(self._config, None) if trees is None else trees
         root = mounts.build(self._config, opened, renews=False)
         laid = mounts.prepare(self._config, root)
         _own_names(self._config)
-        self._run(worker, laid, work)
+        self._run(leader, laid, work)
 
     def serve_all(self, trees: list[mounts.Tree] | None, work: Report) -> None:
         """One call after the other, of one plan.
@@ -102,7 +114,7 @@ class _Jails:
                 syscalls.unshare(own)
             laid = mounts.prepare(self._config, root)
             is_calm = self._run(self._fork(following), laid, following)
-            if not is_calm or _is_left_in_network():
+            if not is_calm or networks.is_anything_left():
                 return
             with stage("fs_confined", "namespaces"):
                 syscalls.enter_mounts(bare)
@@ -206,15 +218,6 @@ class _Jail(reaper.Reaper):
             self._work.send("layer", fd, owners=owners, marker=call["marker"])
             os.close(fd)
         self._work.link.close()
-
-
-def _is_left_in_network() -> bool:
-    """Whether a socket has outlived its call: in flight, where only the kernel finds it, in time.
-
-    With it are all the files that it carries (unix(7), SCM_RIGHTS).
-    """
-    with open("/proc/net/unix", "rb") as file:
-        return len(file.readlines()) > 1
 
 
 def _own_names(config: dict[str, Any]) -> None:

@@ -413,8 +413,8 @@ def furnish(
                 # Once what the overlay itself has made there is in the count.
                 _limit_files(config)
     with stage("fs_confined", "mounts"):
-        for tree, copy in laid.late:
-            fd = copy if tree.is_writable else _fixed(tree.path, copy)
+        for tree, clone in laid.late:
+            fd = clone if tree.is_writable else _fixed(tree.path, clone)
             target = syscalls.open_exactly(tree.path)
             syscalls.move_tree(fd, target)
             os.close(target)

@@ -34,7 +34,7 @@ class Networks:
         while self._free:
             found = self._free.pop()
             syscalls.enter_network(found)
-            if not _is_anything_left():
+            if not is_anything_left():
                 return found
             os.close(found)
         return _new()
@@ -61,10 +61,10 @@ class Networks:
             os.close(found)
 
 
-def _is_anything_left() -> bool:
-    """Whether a socket of the last jail's is still there: in flight, it outlives whoever sent it.
+def is_anything_left() -> bool:
+    """Whether this process's network has a socket: in flight, one outlives whoever sent it.
 
-    The kernel collects those in its own time (unix(7), SCM_RIGHTS).
+    The kernel collects those, and the files that they carry, in its own time (unix(7), SCM_RIGHTS).
     """
     with open("/proc/self/net/unix", "rb") as file:
         return len(file.readlines()) > 1
