@@ -401,6 +401,8 @@ class Jail:
             try:
                 await self._gone()
             except Exception:  # noqa: BLE001  # of a system task: it would end the whole loop
+                # Nobody has seen it end: so what it holds is let go of only once it is told to.
+                self.kill()
                 _log.exception("a jail could not be seen out")
             finally:
                 self.close()

@@ -175,6 +175,20 @@ async def test_the_init_takes_no_signal_from_inside(jail, name):
     assert (kind(outcome), outcome.stdout.kept) == (None, b"alive\n")
 
 
+async def test_a_leader_that_has_itself_traced_has_not_ended_when_it_stops(jail):
+    """A command that was killed in the midst of its work would be a success."""
+    code = "import ctypes, os; ctypes.CDLL(None).ptrace(0, 0, 0, 0); os.kill(os.getpid(), 10)"
+    spec = dataclasses.replace(jail.spec(), waive=("syscalls_filtered", "net_blocked"))
+    command = CommandHandler(argv=(sys.executable, "-c", code))
+    outcome = await run_in_jail(command, spec)
+    assert outcome.failure is not None
+    assert outcome.failure.kind == "crashed"
+    assert outcome.failure.signal == "SIGKILL"
+    # The control: what is not traced ends of that signal.
+    untraced = CommandHandler(argv=(sys.executable, "-c", "import os; os.kill(os.getpid(), 10)"))
+    assert (await run_in_jail(untraced, spec)).failure.signal == "SIGUSR1"
+
+
 async def test_an_init_cannot_be_hobbled_from_inside(jail):
     """A worker of the same uid could lower its limits, and what it then reports is nothing."""
     outcome = await jail.python(

@@ -71,8 +71,9 @@ async def calls(spec: JailSpec, **options: Any) -> AsyncIterator[Any]:
     async with Pool(waiting=1, **options) as pool:
 
         async def call(handler: Any, **changes: Any) -> tuple[JailOutcome, int]:
-            assert await pool.fill(spec) == 1
-            (pid,) = pool.waiting_pids()
+            assert await pool.fill(spec) >= 1
+            # One that was made besides, while an init was found to have ended, comes after it.
+            pid = pool.waiting_pids()[0]
             keep = changes.pop("keep", None)
             outcome = await run_in_jail(
                 handler, dataclasses.replace(spec, **changes), pool=pool, keep=keep
@@ -298,8 +299,8 @@ async def test_an_init_holds_no_more_after_many_calls(jail: Jail):
     held: list[int] = []
     async with Pool(waiting=1) as pool:
         for number in range(30):
-            assert await pool.fill(spec) == 1
-            (pid,) = pool.waiting_pids()
+            assert await pool.fill(spec) >= 1
+            pid = pool.waiting_pids()[0]
             pids.add(pid)
             if IS_ROOT:
                 held.append(len(os.listdir(f"/proc/{pid}/fd")))

@@ -163,6 +163,11 @@ class Reaper:
                 return True
             if pid == 0:
                 return False
+            if os.WIFSTOPPED(status):
+                # Of who had itself traced (ptrace(2), PTRACE_TRACEME), which only a waived filter
+                # allows: a stop is no end, and nobody lets it go on. Not reaped, it is nobody else.
+                os.kill(pid, signal.SIGKILL)
+                continue
             self._count(used)
             if pid == self._leader:
                 leader_cpu_s = used.ru_utime + used.ru_stime
